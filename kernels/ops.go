@@ -1,0 +1,63 @@
+package kernels
+
+// Ops are the operations a program is made of, executed in order. Each takes one parameter struct by value (so that
+// calls do not allocate) whose Validate an implementation calls first: a violation is a broken invariant and panics.
+type Ops interface {
+	// Upload copies host memory to the device; src must not change until a later ticket is done.
+	Upload(dst Buffer, src []byte)
+	// Download copies device memory to the host.
+	Download(dst []byte, src Buffer)
+	// Copy copies src to dst, same size, not overlapping.
+	Copy(dst, src Buffer)
+	// Zero clears b.
+	Zero(b Buffer)
+	// Scatter writes single i32 values: table diffs and slot fields.
+	Scatter(Scatter)
+
+	// Begin derives a step's token ids, positions and row lengths from the slots.
+	Begin(Begin)
+	// Embed looks rows of a table up.
+	Embed(Embed)
+	// Norm adds into the residual and normalises (RMSNorm).
+	Norm(Norm)
+	// Linear multiplies by a weight: Y = X W^T, or Y += X W^T. The order of accumulation depends on the weight's
+	// cols only, never on the number of rows (CPU).
+	Linear(Linear)
+	// Activate applies an MLP's nonlinearity.
+	Activate(Activate)
+	// GatherRows copies chosen rows.
+	GatherRows(GatherRows)
+
+	// WriteKV normalises and rotates q and k and stores k and v in the paged cache.
+	WriteKV(WriteKV)
+	// Attend is causal attention of every counted token of the rows over the pages, for step rows (decode, verify)
+	// and for prefill rows.
+	Attend(Attend)
+
+	// Mamba2Step is the mixer between the projections for step rows: convolution, records, outputs from checkpoint
+	// and ring without building the state (paper Eq. 6), flush of the rows with h + n > L, gated norm.
+	Mamba2Step(Mamba2)
+	// Mamba2Scan is the same for prefill rows: a chunked scan from block (h > 0 ? Dst : Src) to block Dst.
+	Mamba2Scan(Mamba2)
+	// Mamba2Fold folds the h > 0 committed records of prefill rows: Src -> Dst. Rows with h = 0 are left alone.
+	Mamba2Fold(Mamba2)
+	// DeltaStep, DeltaScan and DeltaFold are these for Gated DeltaNet (paper Eq. 10-11, Algorithm 5).
+	DeltaStep(Delta)
+	DeltaScan(Delta)
+	DeltaFold(Delta)
+
+	// Route chooses experts.
+	Route(Route)
+	// Experts runs the chosen experts and sums them by weight.
+	Experts(Experts)
+	// AddGated is Y += sigmoid(gate) * X, gate one number a token.
+	AddGated(AddGated)
+
+	// Sample turns logits into tokens and log probabilities.
+	Sample(Sample)
+	// Commit accepts drafts, applies the stops, writes cursors and slots, and reports.
+	Commit(Commit)
+
+	// AllReduce sums m over the devices of a tensor-parallel group; the identity for one device.
+	AllReduce(m Mat)
+}

@@ -1,0 +1,193 @@
+package kernels
+
+// Scatter writes Value[i] to Dst[Index[i]] for the Count entries. An Index of -1 is skipped.
+type Scatter struct {
+	Dst          Buffer // i32
+	Index, Value Buffer // i32 [Count]
+	Count        int
+}
+
+// Slots are the per-slot arrays that let a step run without the host. Index 0 is the null slot, never active.
+type Slots struct {
+	Active Buffer // i32 [slots] 1 while the slot generates; cleared by Commit at a stop
+	Last   Buffer // i32 [slots] last sampled token: the next step's input
+	Drafts Buffer // i32 [slots, DraftStride] proposed tokens that follow Last
+	Params Buffer // SlotParams [slots]
+	Stops  Buffer // i32 [slots, MaxStops] stop token ids, -1 unused
+
+	DraftStride int
+	MaxStops    int
+}
+
+// Begin derives the inputs of a step. For step row r: N[r] = min(Want[r], room to MaxLen) if its slot is active, else 0;
+// its tokens are Last, Drafts[0..N-2], then padding (id 0, position -1). Position of token j is origin + h + j.
+// Prefill rows take PrefillIDs in their packed order; their N is given.
+type Begin struct {
+	Step, Prefill Rows
+	Want          Buffer // i32 [Step.Count]
+	PrefillIDs    Buffer // i32 [Prefill.Tokens]
+	Cursors       Cursors
+	Slots         Slots
+	IDs, Pos      Buffer // out: i32 [Step.Tokens + Prefill.Tokens], indexed by token of the batch
+}
+
+// Embed writes row IDs[i] of Table to Out[i]. Ids outside the table are a broken invariant.
+type Embed struct {
+	Table Weight
+	IDs   Buffer // i32 [Out.Rows]
+	Out   Mat
+}
+
+// Norm: if Add is given, X += Add first (stored). Then Y = X * rsqrt(mean(X^2) + Eps) * Weight over each row, in fp32.
+// Checkpoints that store w for a factor 1+w are converted when loaded.
+type Norm struct {
+	X, Add, Y Mat
+	Weight    Buffer // f32 [X.Cols]
+	Eps       float32
+}
+
+// Linear is Y = X W^T, or Y += X W^T with Add.
+type Linear struct {
+	X, Y Mat
+	W    Weight
+	Add  bool
+}
+
+// Activation is the nonlinearity of an MLP.
+type Activation uint8
+
+// SiLUMul: X is [gate | up] of twice Y's width, Y = silu(gate)*up. ReLU2: Y = max(X, 0)^2, same width.
+const (
+	SiLUMul Activation = iota
+	ReLU2
+)
+
+// InWidth is the width of the input for an output of n columns.
+func (a Activation) InWidth(n int) int {
+	if a == SiLUMul {
+		return 2 * n
+	}
+	return n
+}
+
+// Activate is Y = Kind(X).
+type Activate struct {
+	Kind Activation
+	X, Y Mat
+}
+
+// GatherRows is Y[i] = X[Index[i]]; an index of -1 gives a row of zeros.
+type GatherRows struct {
+	X, Y  Mat
+	Index Buffer // i32 [Y.Rows]
+}
+
+// WriteKV prepares attention for one kind of rows. Matrices are indexed by token of the batch (Rows.First applies).
+// Head i of token t of Q starts at column i*QStride (QStride > HeadDim where a gate sits between heads). q and k are
+// RMS-normalised by head if QNorm is given, then the first Rotary dims are rotated (pair i with i+Rotary/2, angle
+// Pos * InvFreq[i]); 0 = no rotation. Tokens that do not count write nothing to the cache and zeros to QOut.
+type WriteKV struct {
+	Rows         Rows
+	Cursors      Cursors
+	Pos          Buffer // i32, indexed by token of the batch
+	KV           KV
+	Q, K, V      Mat
+	QHeads       int
+	QStride      int
+	QNorm, KNorm Buffer // f32 [HeadDim], factor 1+w applied; or nil
+	Eps          float32
+	Rotary       int
+	InvFreq      Buffer  // f32 [Rotary/2]
+	KScale       float32 // F8E4M3: the checkpoint's scale, or 0 for amax/448 of each (token, head)
+	VScale       float32
+	QOut         Mat // [tokens, QHeads*HeadDim]
+}
+
+// Attend is softmax(Scale * q K^T) V over the tokens 0..position of the row's sequence; with Gate the result is
+// multiplied by sigmoid(gate), whose head i starts at column i*GateStride. Query head i reads KV head
+// i / (QHeads/KV.Heads).
+type Attend struct {
+	Rows       Rows
+	Cursors    Cursors
+	KV         KV
+	Q          Mat // QOut of WriteKV
+	QHeads     int
+	Scale      float32
+	Gate       Mat // optional
+	GateStride int
+	Out        Mat // [tokens, QHeads*HeadDim]
+}
+
+// Mamba2 parameters; matrices are indexed by token of the batch. Math: models.md 1.c. Rounding: x, B and dt are
+// rounded to their record dtype once and used rounded by the same step.
+type Mamba2 struct {
+	Rows    Rows
+	Cursors Cursors
+	State   State
+	Dims    Mamba2Dims
+
+	Z, XBC, Dt Mat    // raw projections: [.., Inner], [.., Conv], [.., Heads]
+	ConvW      Buffer // f32 [Conv, Taps], last tap = current token
+	ConvB      Buffer // f32 [Conv] or nil
+	A          Buffer // f32 [Heads] = -exp(A_log)
+	D          Buffer // f32 [Heads]
+	DtBias     Buffer // f32 [Heads]
+	DtMin      float32
+	DtMax      float32 // clamp of dt after softplus; 0, +Inf = none
+	NormW      Buffer  // f32 [Inner]
+	Eps        float32
+	Out        Mat // [.., Inner]
+}
+
+// Delta parameters (Gated DeltaNet); matrices are indexed by token of the batch. Math: models.md 2.c.
+type Delta struct {
+	Rows    Rows
+	Cursors Cursors
+	State   State
+	Dims    DeltaDims
+
+	QKV, Z, B, A Mat    // raw projections: [.., Conv], [.., Values], [.., ValueHeads], [.., ValueHeads]
+	ConvW        Buffer // f32 [Conv, Taps]
+	DecayA       Buffer // f32 [ValueHeads] = -exp(A_log)
+	DtBias       Buffer // f32 [ValueHeads]
+	NormW        Buffer // f32 [ValueDim]
+	Eps          float32
+	Out          Mat // [.., Values]
+}
+
+// Score turns router logits into scores.
+type Score uint8
+
+// Softmax over all experts (Qwen3.5), or a sigmoid each (Nemotron-3).
+const (
+	Softmax Score = iota
+	Sigmoid
+)
+
+// Route chooses TopK experts a token: by score + Bias, restricted to the TopGroups groups with the largest sum of their
+// two best if Groups > 1; ties go to the lower id. Weights are the scores without bias, divided by their sum (+1e-20)
+// if Normalize, times Scale. IDs are in order of decreasing selection score.
+type Route struct {
+	Logits            Mat // f32 [tokens, experts]
+	Bias              Buffer
+	Score             Score
+	TopK              int
+	Groups, TopGroups int
+	Normalize         bool
+	Scale             float32
+	IDs               Buffer // out: i32 [tokens, TopK]
+	Weights           Buffer // out: f32 [tokens, TopK]
+}
+
+// Experts is Out[t] = sum over i of Weights[t,i] * Down[e] * act(Up[e] * X[t]), e = IDs[t,i]; summed in order of i, so
+// that a token's result does not depend on its neighbours.
+type Experts struct {
+	X, Out       Mat
+	Up, Down     Weight
+	Act          Activation
+	IDs, Weights Buffer
+	TopK         int
+}
+
+// AddGated is Y += sigmoid(Gate) * X with Gate [rows, 1]; without Gate Y += X.
+type AddGated struct{ Gate, X, Y Mat }

@@ -1,0 +1,60 @@
+package kernels
+
+// Rows are the rows of one launch, all of one kind. Step rows (T > 0) take T tokens of the activation matrices each,
+// of which the first N[r] count and the rest is padding. Prefill rows (T == 0) lie packed one behind the other.
+//
+// A row with N[r] == 0 (null slot, inactive) is an identity: it reads and writes no state. Mixers and attention
+// write zeros for tokens that do not count, so that padding stays finite.
+type Rows struct {
+	Count  int // rows
+	First  int // first token in the batch's activation matrices
+	Tokens int // tokens spanned: Count*T, or the sum of N of prefill rows
+	T      int // tokens a step row is padded to; 0 = packed prefill
+	MaxLen int // largest N that can occur (step: T)
+
+	Slot  Buffer // i32 [Count]
+	N     Buffer // i32 [Count]
+	Start Buffer // i32 [Count] token of the batch at which a prefill row starts; unused for step rows
+}
+
+// Empty reports whether there is nothing to do.
+func (r Rows) Empty() bool { return r.Count == 0 }
+
+// Cursors are the per-slot arrays of ReplaySSM, shared by all layers. The committed tokens of a slot number
+// Origin+H: Origin tokens are in checkpoint block Src, H more are records in the rings.
+// Only Commit writes them during a step.
+type Cursors struct {
+	Origin Buffer // i32 [slots] absolute index of the first record
+	H      Buffer // i32 [slots] committed records, 0..L
+	Src    Buffer // i32 [slots] checkpoint block that is read
+	Dst    Buffer // i32 [slots] checkpoint block that a flush, fold or prefill writes; may equal Src
+}
+
+// Cursor is one slot's entry of Cursors.
+type Cursor struct{ Origin, H, Src, Dst int32 }
+
+// Flushes is the flush rule: a row with h committed records that appends n folds the h records iff this holds.
+func Flushes(h, n, window int32) bool { return h+n > window }
+
+// CommitStep is the cursor after a decode or verify row of n tokens of which a were accepted. n = a = 0 changes nothing.
+func (c Cursor) CommitStep(n, a, window int32) Cursor {
+	if n == 0 {
+		return c
+	}
+	if Flushes(c.H, n, window) {
+		return Cursor{c.Origin + c.H, a, c.Dst, c.Dst}
+	}
+	c.H += a
+	return c
+}
+
+// CommitPrefill is the cursor after a prefill chunk of m tokens.
+func (c Cursor) CommitPrefill(m int32) Cursor {
+	if m == 0 {
+		return c
+	}
+	return Cursor{c.Origin + c.H + m, 0, c.Dst, c.Dst}
+}
+
+// RingIndex is the place of absolute token i in a ring.
+func RingIndex(i int32, capacity int) int { return int(i) % capacity }
