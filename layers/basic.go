@@ -1,0 +1,85 @@
+package layers
+
+import (
+	"reprise/kernels"
+	"reprise/model"
+)
+
+// Norm is RMSNorm; Weight is the factor (1+w already applied), f32 [width].
+type Norm struct {
+	Weight kernels.Buffer
+	Eps    float32
+}
+
+// Norm reads a norm of the given width; k is Plain or OnePlus.
+func (l *Loader) Norm(name string, k Kind, width int, eps float32) Norm {
+	return Norm{l.Vector(name, k, width), eps}
+}
+
+// Forward is x += add (if there is an add), y = norm(x). y may be x's neighbour columns but not x.
+func (n Norm) Forward(o kernels.Ops, x, add, y kernels.Mat) {
+	o.Norm(kernels.Norm{X: x, Add: add, Y: y, Weight: n.Weight, Eps: n.Eps})
+}
+
+// Vocabulary is the token table [vocab, hidden] and the head of the same shape, which may be one weight.
+type Vocabulary struct{ table, head kernels.Weight }
+
+// Vocabulary reads the embedding and, unless head is "" (tied), the head.
+func (l *Loader) Vocabulary(embed, head string, vocab, hidden int) Vocabulary {
+	table := l.matrix(embed, vocab, hidden)
+	if head == "" {
+		return Vocabulary{table, table}
+	}
+	return Vocabulary{table, l.matrix(head, vocab, hidden)}
+}
+
+func (l *Loader) matrix(name string, rows, cols int) kernels.Weight {
+	t, ok := l.tensor(name, kernels.BF16, model.InitMatrix, rows, cols)
+	if !ok {
+		return nil
+	}
+	return l.pack(kernels.WeightSpec{Name: name, Parts: []kernels.HostTensor{t}})
+}
+
+// Embed looks the rows of ids, i32 [out.Rows], up.
+func (v Vocabulary) Embed(o kernels.Ops, ids kernels.Buffer, out kernels.Mat) {
+	o.Embed(kernels.Embed{Table: v.table, IDs: ids, Out: out})
+}
+
+// Logits is out [rows, vocab] = hidden [rows, hidden] times the head.
+func (v Vocabulary) Logits(o kernels.Ops, hidden, out kernels.Mat) {
+	o.Linear(kernels.Linear{X: hidden, Y: out, W: v.head})
+}
+
+// MLP is down(act(up(x))); for SiLUMul up is the group [gate | up].
+type MLP struct {
+	Up, Down Linear
+	Act      kernels.Activation
+}
+
+// MLP reads an MLP of the given widths. up holds the one or two matrices [inner, hidden], down is [hidden, inner].
+func (l *Loader) MLP(act kernels.Activation, hidden, inner int, down string, up ...string) MLP {
+	parts := make([]Part, len(up))
+	for i, name := range up {
+		parts[i] = Part{name, inner}
+	}
+	return MLP{l.Linear(hidden, parts...), l.Linear(inner, Part{down, hidden}), act}
+}
+
+// Nil reports whether there is no such layer.
+func (m MLP) Nil() bool { return m.Up.Nil() }
+
+// Forward is y = mlp(x).
+func (m MLP) Forward(o kernels.Ops, s *Scratch, x, y kernels.Mat) { m.run(o, s, x, y, false) }
+
+// Add is y += mlp(x).
+func (m MLP) Add(o kernels.Ops, s *Scratch, x, y kernels.Mat) { m.run(o, s, x, y, true) }
+
+func (m MLP) run(o kernels.Ops, s *Scratch, x, y kernels.Mat, add bool) {
+	defer s.Release(s.Mark())
+	up := s.Mat(x.Rows, m.Up.Rows())
+	m.Up.Forward(o, x, up)
+	act := s.Mat(x.Rows, up.Cols/m.Act.InWidth(1))
+	o.Activate(kernels.Activate{Kind: m.Act, X: up, Y: act})
+	m.Down.multiply(o, act, y, add)
+}
