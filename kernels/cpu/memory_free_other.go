@@ -1,0 +1,5 @@
+//go:build !linux
+
+package cpu
+
+func memoryFree() int64 { return memoryUnknown }

@@ -1,0 +1,54 @@
+package cpu
+
+import (
+	"fmt"
+
+	"reprise/kernels"
+)
+
+// ops implements kernels.Ops. It is used by the stream goroutine alone. Each operation has its task as a field, so
+// that handing it to the pool does not allocate; scratch memory grows on first use and is kept.
+type ops struct {
+	pool    *pool
+	current string    // operation that runs, for faults
+	scratch []scratch // by worker
+	ssm     ssmTasks
+}
+
+var _ kernels.Ops = (*ops)(nil)
+
+func newOps(p *pool) *ops {
+	return &ops{pool: p, scratch: make([]scratch, p.size())}
+}
+
+// enter names the operation that starts.
+func (o *ops) enter(op string) { o.current = op }
+
+// scratch is one worker's memory; what is in it is undefined when a task starts.
+type scratch struct {
+	floats []float32
+}
+
+// take returns n floats of undefined content.
+func (s *scratch) take(n int) []float32 {
+	if cap(s.floats) < n {
+		s.floats = make([]float32, n)
+	}
+	return s.floats[:n]
+}
+
+// share cuts n items into parts of at least least items for the workers: the number of parts and items a part.
+func (o *ops) share(n, least int) (parts, each int) {
+	if n <= 0 {
+		return 0, 0
+	}
+	each = max(least, (n+4*o.pool.size()-1)/(4*o.pool.size()))
+	return (n + each - 1) / each, each
+}
+
+// need panics with the operation and a reason unless ok.
+func need(ok bool, format string, args ...any) {
+	if !ok {
+		panic(fmt.Sprintf("cpu: "+format, args...))
+	}
+}
