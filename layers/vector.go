@@ -42,27 +42,48 @@ var kinds = [...]struct {
 // Vector reads a small tensor of the given shape as f32, row-major, prepared as its kind says. Infinities and NaN are
 // errors: every later result would be NaN.
 func (l *Loader) Vector(name string, k Kind, shape ...int) kernels.Buffer {
+	values := l.values(name, k, shape...)
+	if values == nil {
+		return kernels.Buffer{}
+	}
+	return l.upload(name, values)
+}
+
+// ScaledNorm is Vector with a further factor for each element, or nil for none.
+func (l *Loader) ScaledNorm(name string, k Kind, n int, factors []float64) kernels.Buffer {
+	values := l.values(name, k, n)
+	if values == nil {
+		return kernels.Buffer{}
+	}
+	for i, f := range factors {
+		values[i] = float32(float64(values[i]) * f)
+	}
+	return l.upload(name, values)
+}
+
+// values is nil after an error and while recording.
+func (l *Loader) values(name string, k Kind, shape ...int) []float32 {
 	t, ok := l.tensor(name, kinds[k].dtype, kinds[k].init, shape...)
 	if !ok {
-		return kernels.Buffer{}
+		return nil
 	}
 	values, err := floats(t)
 	if err != nil {
 		l.Fail(err)
-		return kernels.Buffer{}
+		return nil
 	}
 	if f := kinds[k].apply; f != nil {
 		for i, v := range values {
 			values[i] = float32(f(float64(v)))
 		}
 	}
-	return l.upload(name, values)
+	return values
 }
 
-// Scalar reads a number stored as a tensor of one element (shape [] or [1]); without the tensor it is missing.
-func (l *Loader) Scalar(name string, missing float32) float32 {
-	if !l.Has(name) || l.err != nil {
-		return missing
+// Scalar reads a number stored as a tensor of one element, shape [] or [1].
+func (l *Loader) Scalar(name string) float32 {
+	if l.err != nil || l.record {
+		return 0
 	}
 	t, err := l.src.Get(name)
 	if err != nil {
@@ -70,12 +91,15 @@ func (l *Loader) Scalar(name string, missing float32) float32 {
 	}
 	if err != nil {
 		l.Fail(err)
-		return missing
+		return 0
 	}
 	v, err := floats(t)
-	if err != nil || len(v) != 1 {
-		l.Fail(fmt.Errorf("tensor %s: want one finite number, have %d (%v)", name, len(v), err))
-		return missing
+	if err == nil && len(v) != 1 {
+		err = fmt.Errorf("tensor %s: %d numbers, want one", name, len(v))
+	}
+	if err != nil {
+		l.Fail(err)
+		return 0
 	}
 	return v[0]
 }
