@@ -1,0 +1,9 @@
+//go:build nodemo
+
+package demo
+
+import "embed"
+
+const leftOut = true
+
+var embedded embed.FS
