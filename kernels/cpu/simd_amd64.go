@@ -1,0 +1,91 @@
+//go:build !purego
+
+package cpu
+
+import "golang.org/x/sys/cpu"
+
+// hasAVX2 tells that the assembly may run.
+var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasFMA && cpu.X86.HasF16C
+
+var simdName = map[bool]string{true: "avx2", false: "generic"}[hasAVX2]
+
+//go:noescape
+func dotAVX2(a, b *float32, n int) float32
+
+//go:noescape
+func axpyAVX2(a float32, x, y *float32, n int)
+
+//go:noescape
+func scaleAVX2(a float32, x *float32, n int)
+
+// expAVX2 is expGo for n a multiple of 8.
+//
+//go:noescape
+func expAVX2(dst, x *float32, n int)
+
+// longest is how many elements one assembly call takes: assembly cannot be preempted, so a call stays well below
+// 100 us.
+const longest = 1 << 16
+
+// dot is the inner product of a and b; the order of summation depends on len(a) only. b is at least as long as a.
+func dot(a, b []float32) float32 {
+	if !hasAVX2 {
+		return dotGo(a, b)
+	}
+	var sum float32
+	for ; len(a) > longest; a, b = a[longest:], b[longest:] {
+		sum += dotAVX2(&a[0], &b[0], longest)
+	}
+	if len(a) == 0 {
+		return sum
+	}
+	b = b[:len(a)]
+	return sum + dotAVX2(&a[0], &b[0], len(a))
+}
+
+// axpy adds a*x to y; y is at least as long as x.
+func axpy(a float32, x, y []float32) {
+	if !hasAVX2 {
+		axpyGo(a, x, y)
+		return
+	}
+	y = y[:len(x)]
+	for len(x) > 0 {
+		n := min(len(x), longest)
+		axpyAVX2(a, &x[0], &y[0], n)
+		x, y = x[n:], y[n:]
+	}
+}
+
+// scale multiplies x by a.
+func scale(a float32, x []float32) {
+	if !hasAVX2 {
+		scaleGo(a, x)
+		return
+	}
+	for len(x) > 0 {
+		n := min(len(x), longest)
+		scaleAVX2(a, &x[0], n)
+		x = x[n:]
+	}
+}
+
+// exp writes e^x to dst, which is at least as long and may be x. What an element gives does not depend on its place.
+func exp(dst, x []float32) {
+	if !hasAVX2 {
+		expGo(dst, x)
+		return
+	}
+	dst = dst[:len(x)]
+	for len(x) >= 8 {
+		n := min(len(x), longest) &^ 7
+		expAVX2(&dst[0], &x[0], n)
+		dst, x = dst[n:], x[n:]
+	}
+	if len(x) > 0 {
+		var tail [8]float32
+		copy(tail[:], x)
+		expAVX2(&tail[0], &tail[0], 8)
+		copy(dst, tail[:])
+	}
+}

@@ -1,0 +1,163 @@
+package cpu
+
+import (
+	"math"
+	"unsafe"
+)
+
+// tile is a strided matrix of floats: element (i, j) is at i*rows + j*cols.
+type tile struct {
+	data       []float32
+	rows, cols int
+}
+
+// grid is a tile of rows that lie stride apart.
+func grid(data []float32, stride int) tile { return tile{data, stride, 1} }
+
+// transposed exchanges rows and columns.
+func (t tile) transposed() tile { return tile{t.data, t.cols, t.rows} }
+
+func (t tile) at(i, j int) *float32 { return &t.data[i*t.rows+j*t.cols] }
+
+// product is dst [m, n] = beta*src + a b, with a [m, k] and b [k, n]; without data in src, a b. Columns of b, src and
+// dst are adjacent; src may be dst. Every element is summed in the order of k, so cutting k changes no bit.
+func product(dst tile, beta float32, src, a, b tile, m, n, k int) {
+	if m == 0 || n == 0 {
+		return
+	}
+	_ = dst.data[(m-1)*dst.rows+n-1]
+	if k > 0 {
+		_, _ = a.data[(m-1)*a.rows+(k-1)*a.cols], b.data[(k-1)*b.rows+n-1]
+	}
+	j := 0
+	if ssmSIMD && k > 0 {
+		for ; j+16 <= n; j += 16 {
+			productColumns(dst, beta, src, a, b, m, j, k)
+		}
+	}
+	for ; j < n; j++ {
+		for i := range m {
+			*dst.at(i, j) = element(beta, src, a, b, i, j, k)
+		}
+	}
+}
+
+// productColumns is columns j..j+15.
+func productColumns(dst tile, beta float32, src, a, b tile, m, j, k int) {
+	var from *float32
+	i := 0
+	for ; i+4 <= m; i += 4 {
+		if src.data != nil {
+			_, from = src.at(i+3, j+15), src.at(i, j)
+		}
+		tile4x16(dst.at(i, j), from, a.at(i, 0), b.at(0, j), dst.rows, src.rows, a.rows, a.cols, b.rows, k, beta)
+	}
+	for ; i < m; i++ {
+		if src.data != nil {
+			_, from = src.at(i, j+15), src.at(i, j)
+		}
+		tile1x16(dst.at(i, j), from, a.at(i, 0), b.at(0, j), a.cols, b.rows, k, beta)
+	}
+}
+
+func element(beta float32, src, a, b tile, i, j, k int) float32 {
+	var sum float32
+	if src.data != nil {
+		sum = beta * *src.at(i, j)
+	}
+	for x := range k {
+		sum += *a.at(i, x) * *b.at(x, j)
+	}
+	return sum
+}
+
+// dots is out[i] = row i of a . v, for m rows of len(v); a result does not depend on m.
+func dots(out []float32, a tile, v []float32, m int) {
+	if m == 0 {
+		return
+	}
+	n := len(v)
+	_, _ = out[m-1], a.data[(m-1)*a.rows+n-1]
+	whole := 0
+	if ssmSIMD {
+		whole = n &^ 7
+	}
+	if whole == 0 {
+		clear(out[:m])
+	} else {
+		dotsWhole(out, a, v, m, whole)
+	}
+	for i := range m {
+		row := a.data[i*a.rows:]
+		for j := whole; j < n; j++ {
+			out[i] += row[j] * v[j]
+		}
+	}
+}
+
+func dotsWhole(out []float32, a tile, v []float32, m, n int) {
+	i := 0
+	for ; i+8 <= m; i += 8 {
+		dot8(&out[i], a.at(i, 0), &v[0], a.rows, n)
+	}
+	for ; i < m; i++ {
+		dot1(&out[i], a.at(i, 0), &v[0], n)
+	}
+}
+
+// siluMul is out = silu(z) * y; out may be z or y.
+func siluMul(out, z, y []float32) {
+	n := 0
+	if n = len(out) &^ 7; ssmSIMD && n > 0 {
+		siluMul8(&out[0], &z[:n][0], &y[:n][0], n)
+	} else {
+		n = 0
+	}
+	for i := n; i < len(out); i++ {
+		out[i] = silu(z[i]) * y[i]
+	}
+}
+
+// convSilu is one token of a causal depthwise convolution: out = silu(bias + sum over taps of w*x), for w
+// [len(out), len(x)] and rows x from the oldest to the token's own. bias may be nil.
+func convSilu(out, w, bias []float32, x [][]float32) {
+	n := 0
+	if taps := len(x); ssmSIMD && taps == 4 && len(out) >= 8 {
+		n = len(out) &^ 7
+		_ = w[4*n-1]
+		convSilu8(&out[0], &w[0], unsafe.SliceData(bias), &x[0][:n][0], &x[1][:n][0], &x[2][:n][0], &x[3][:n][0], n)
+	}
+	for c := n; c < len(out); c++ {
+		var sum float32
+		if bias != nil {
+			sum = bias[c]
+		}
+		for k, row := range x {
+			sum += w[c*len(x)+k] * row[c]
+		}
+		out[c] = silu(sum)
+	}
+}
+
+func silu(x float32) float32 { return x * float32(sigmoid(float64(x))) }
+
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
+// softplus is log(1 + exp(x)), which is x beyond 20.
+func softplus(x float64) float64 {
+	if x > 20 {
+		return x
+	}
+	return math.Log1p(math.Exp(x))
+}
+
+// transpose is dst [n, stride of dst] = src [m, n]; columns of dst from m to its stride become 0.
+func transpose(dst, src tile, m, n int) {
+	for j := range n {
+		row := dst.data[j*dst.rows : (j+1)*dst.rows]
+		for i := range m {
+			row[i] = src.data[i*src.rows+j]
+		}
+		clear(row[m:])
+	}
+}

@@ -1,0 +1,14 @@
+//go:build !amd64 || purego
+
+package cpu
+
+// ssmSIMD is false: the routines below are never called.
+const ssmSIMD = false
+
+func siluMul8(out, z, y *float32, n int)                     {}
+func convSilu8(out, w, bias, x0, x1, x2, x3 *float32, n int) {}
+func dot8(out, a, v *float32, lda, n int)                    {}
+func dot1(out, a, v *float32, n int)                         {}
+
+func tile4x16(dst, src, a, b *float32, ldd, lds, rs, cs, ldb, k int, beta float32) {}
+func tile1x16(dst, src, a, b *float32, cs, ldb, k int, beta float32)               {}
