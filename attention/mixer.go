@@ -83,8 +83,8 @@ func cacheScale(l *layers.Loader, name string) float32 {
 	return s
 }
 
-// Forward is y [tokens, hidden] = attention of x [tokens, hidden] over the layer's cache, to which it appends.
-func (m *Mixer) Forward(o kernels.Ops, b *model.Batch, kv kernels.KV, s *layers.Scratch, x, y kernels.Mat) {
+// Forward is y [tokens, hidden] = attention of x [tokens, hidden] over the layer's cache kv, to which it appends.
+func (m *Mixer) Forward(o kernels.Ops, s *layers.Scratch, b *model.Batch, kv kernels.KV, x, y kernels.Mat) {
 	defer s.Release(s.Mark())
 	width := m.dims.QHeads * m.dims.HeadDim
 	qkv := s.Mat(x.Rows, m.qkv.Rows())
@@ -93,6 +93,7 @@ func (m *Mixer) Forward(o kernels.Ops, b *model.Batch, kv kernels.KV, s *layers.
 	m.attend(o, b, b.Step, kv, qkv, q, out)
 	m.attend(o, b, b.Prefill, kv, qkv, q, out)
 	m.out.Forward(o, out, y)
+	o.AllReduce(y)
 }
 
 func (m *Mixer) attend(o kernels.Ops, b *model.Batch, rows kernels.Rows, kv kernels.KV, qkv, q, out kernels.Mat) {

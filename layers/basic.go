@@ -69,12 +69,13 @@ func (l *Loader) MLP(act kernels.Activation, hidden, inner int, down string, up 
 // Nil reports whether there is no such layer.
 func (m MLP) Nil() bool { return m.Up.Nil() }
 
-// Forward is y = mlp(x).
-func (m MLP) Forward(o kernels.Ops, s *Scratch, x, y kernels.Mat) { m.run(o, s, x, y, false) }
+// Forward is y = mlp(x), summed over the devices of a tensor-parallel group.
+func (m MLP) Forward(o kernels.Ops, s *Scratch, x, y kernels.Mat) {
+	m.run(o, s, x, y, false)
+	o.AllReduce(y)
+}
 
-// Add is y += mlp(x).
-func (m MLP) Add(o kernels.Ops, s *Scratch, x, y kernels.Mat) { m.run(o, s, x, y, true) }
-
+// run is y = mlp(x), or y += mlp(x) with add, on this device alone.
 func (m MLP) run(o kernels.Ops, s *Scratch, x, y kernels.Mat, add bool) {
 	defer s.Release(s.Mark())
 	up := s.Mat(x.Rows, m.Up.Rows())

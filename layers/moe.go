@@ -19,7 +19,7 @@ type MoE struct {
 	Shared               MLP    // or nil
 }
 
-// Forward is y = moe(x).
+// Forward is y = moe(x), summed over the devices of a tensor-parallel group.
 func (m *MoE) Forward(o kernels.Ops, s *Scratch, x, y kernels.Mat) {
 	defer s.Release(s.Mark())
 	logits := s.MatF32(x.Rows, m.Router.Rows())
@@ -28,12 +28,13 @@ func (m *MoE) Forward(o kernels.Ops, s *Scratch, x, y kernels.Mat) {
 	switch {
 	case m.Shared.Nil():
 	case len(m.Router.parts) == 1:
-		m.Shared.Add(o, s, x, y)
+		m.Shared.run(o, s, x, y, true)
 	default:
 		shared := s.Mat(x.Rows, y.Cols)
-		m.Shared.Forward(o, s, x, shared)
+		m.Shared.run(o, s, x, shared, false)
 		o.AddGated(kernels.AddGated{Gate: m.Router.Part(logits, 1), X: shared, Y: y})
 	}
+	o.AllReduce(y)
 }
 
 // routed is y = the weighted sum of the chosen experts.

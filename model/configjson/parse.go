@@ -1,0 +1,70 @@
+package configjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxBytes is the largest file that is read: real ones have at most 1 MB.
+const MaxBytes = 16 << 20
+
+// Parse reads one JSON object. Errors say what is wrong at which byte.
+func Parse(data []byte) (*Object, error) {
+	if len(data) > MaxBytes {
+		return nil, fmt.Errorf("config.json: %d bytes, at most %d", len(data), MaxBytes)
+	}
+	d := json.NewDecoder(bytes.NewReader(strict(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))))
+	d.UseNumber()
+	var values map[string]any
+	if err := d.Decode(&values); err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	if values == nil {
+		return nil, errors.New("config.json: null is not an object")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("config.json: more after the object")
+	}
+	return &Object{name: "config.json", values: values, first: new(error)}, nil
+}
+
+// Numbers that Python writes and JSON does not know. 1e999 is a JSON number that overflows to infinity; NaN becomes a
+// string, since no key may be NaN.
+var bare = []struct{ from, to string }{{"Infinity", "1e999"}, {"NaN", `"NaN"`}}
+
+// strict rewrites the bare numbers outside strings.
+func strict(data []byte) []byte {
+	out := make([]byte, 0, len(data))
+	quoted := false
+	for i := 0; i < len(data); i++ {
+		c := data[i]
+		if quoted && c == '\\' && i+1 < len(data) {
+			out = append(out, c, data[i+1])
+			i++
+			continue
+		}
+		if c == '"' {
+			quoted = !quoted
+		}
+		if word, number := bareAt(data[i:]); !quoted && word > 0 {
+			out = append(out, number...)
+			i += word - 1
+			continue
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// bareAt is the length of the bare number that data starts with, or 0, and its replacement.
+func bareAt(data []byte) (int, string) {
+	for _, b := range bare {
+		if bytes.HasPrefix(data, []byte(b.from)) {
+			return len(b.from), b.to
+		}
+	}
+	return 0, ""
+}
