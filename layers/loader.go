@@ -46,14 +46,17 @@ func (l *Loader) Specs() []model.TensorSpec { return l.specs }
 // Has reports whether the checkpoint has the tensor; a recording loader has none.
 func (l *Loader) Has(name string) bool { return !l.record && l.src.Has(name) }
 
-// First returns the first of the names that the checkpoint has, or names[0].
-func (l *Loader) First(names ...string) string {
-	for _, n := range names {
-		if l.Has(n) {
-			return n
+// Recording reports whether the loader lists instead of reading.
+func (l *Loader) Recording() bool { return l.record }
+
+// Prefix is the first of the prefixes under which the checkpoint has the tensor, or prefixes[0].
+func (l *Loader) Prefix(tensor string, prefixes ...string) string {
+	for _, p := range prefixes {
+		if l.Has(p + tensor) {
+			return p
 		}
 	}
-	return names[0]
+	return prefixes[0]
 }
 
 // tensor reads one tensor; ok is false after an error and while recording.

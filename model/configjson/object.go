@@ -32,6 +32,12 @@ func (o *Object) Fail(key, format string, args ...any) {
 // Has reports whether the key is present and not null.
 func (o *Object) Has(key string) bool { return o.values[key] != nil }
 
+// IsString reports whether the key holds a string.
+func (o *Object) IsString(key string) bool {
+	_, ok := o.values[key].(string)
+	return ok
+}
+
 // value is the first alias that is present.
 func (o *Object) value(keys []string) (key string, v any) {
 	for _, k := range keys {
