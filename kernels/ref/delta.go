@@ -1,0 +1,187 @@
+package ref
+
+import (
+	"slices"
+
+	"reprise/kernels"
+)
+
+// delta is a Gated DeltaNet layer resolved to memory; models.md 2.c has the mathematics. The state is kept
+// transposed: [ValueHeads, ValueDim, KeyDim].
+type delta[F real] struct {
+	layer[F]
+	kernels.Delta
+	qkv, z, b, a, out        matrix[F]
+	convW, decayA, dtB, norm []F
+}
+
+// deltaToken is what one token gives the recurrence: the correction, the normalised keys and the log decays.
+type deltaToken[F real] struct{ u, k, g []F }
+
+func (o ops[F]) delta(p kernels.Delta) delta[F] {
+	d := p.Dims
+	return delta[F]{
+		layer: o.layer(p.State), Delta: p,
+		qkv: o.matrix(p.QKV), z: o.matrix(p.Z), b: o.matrix(p.B), a: o.matrix(p.A), out: o.matrix(p.Out),
+		convW: o.floats(p.ConvW, d.Conv()*d.Taps), decayA: o.floats(p.DecayA, d.ValueHeads),
+		dtB: o.floats(p.DtBias, d.ValueHeads), norm: o.floats(p.NormW, d.ValueDim),
+	}
+}
+
+func (o ops[F]) DeltaStep(p kernels.Delta) {
+	o.begin("DeltaStep", requireStep(p.Rows, p.Validate()))
+	m := o.delta(p)
+	for _, s := range o.sequences(p.Rows, p.Cursors) {
+		s.zeroPadding(m.out.zero)
+		if s.n > 0 {
+			m.step(s)
+		}
+	}
+}
+
+func (o ops[F]) DeltaScan(p kernels.Delta) {
+	o.begin("DeltaScan", requirePacked(p.Rows, p.Validate()))
+	m := o.delta(p)
+	for _, s := range o.sequences(p.Rows, p.Cursors) {
+		if s.n > 0 {
+			m.scan(s)
+		}
+	}
+}
+
+func (o ops[F]) DeltaFold(p kernels.Delta) {
+	o.begin("DeltaFold", requirePacked(p.Rows, p.ValidateFold()))
+	m := o.delta(p)
+	for _, s := range o.sequences(p.Rows, p.Cursors) {
+		if s.n > 0 && s.H > 0 {
+			m.block(s.Dst).store(m.replayed(s))
+		}
+	}
+}
+
+// replayed is the checkpoint with the committed records folded in.
+func (m delta[F]) replayed(s sequence) []F {
+	state, l := m.block(s.Src).load(m.Dims.Values()*m.Dims.KeyDim), m.Layout
+	for i := range int(s.H) {
+		token := int(s.Origin) + i
+		k, g := m.ring(s.slot, l.B).get(token), m.ring(s.slot, l.Decay).get(token)
+		m.decay(state, g)
+		m.add(state, m.ring(s.slot, l.X).get(token), k)
+	}
+	return state
+}
+
+func (m delta[F]) step(s sequence) {
+	state, l := m.replayed(s), m.Layout
+	if kernels.Flushes(s.H, int32(s.n), int32(m.Window.L)) {
+		m.block(s.Dst).store(state)
+	}
+	u, k, g := m.ring(s.slot, l.X), m.ring(s.slot, l.B), m.ring(s.slot, l.Decay)
+	m.run(s, state, func(token int, r deltaToken[F]) {
+		u.at(token).store(r.u)
+		k.at(token).store(r.k)
+		g.at(token).store(r.g)
+	})
+}
+
+func (m delta[F]) scan(s sequence) {
+	from := s.Src
+	if s.H > 0 {
+		from = s.Dst
+	}
+	state := m.block(from).load(m.Dims.Values() * m.Dims.KeyDim)
+	m.run(s, state, func(int, deltaToken[F]) {})
+	m.block(s.Dst).store(state)
+}
+
+// run is the recurrence over the row's tokens.
+func (m delta[F]) run(s sequence, state []F, record func(token int, r deltaToken[F])) {
+	h := history[F]{m.ring(s.slot, m.Layout.Conv), s, m.qkv}
+	for j := range s.n {
+		token, t := s.position()+j, s.first+j
+		conv := h.convolve(token, m.Dims.Taps, m.convW, nil)
+		q, r := m.update(state, conv, m.b.get(t), m.a.get(t))
+		record(token, r)
+		m.out.put(t, m.output(state, q, m.z.get(t)))
+	}
+	h.keep()
+}
+
+// update advances the state by one token and returns its query and record.
+func (m delta[F]) update(state, conv, b, a []F) ([]F, deltaToken[F]) {
+	keys, l := m.Dims.Keys(), m.Layout
+	q, v := m.unit(conv[:keys]), conv[2*keys:]
+	for i := range q {
+		q[i] *= rsqrt(F(m.Dims.KeyDim))
+	}
+	r := deltaToken[F]{k: round(l.B.DType, m.unit(conv[keys:2*keys]))}
+	for h := range a {
+		a[h] = m.decayA[h] * softplus(a[h]+m.dtB[h])
+	}
+	r.g = round(l.Decay.DType, a)
+	m.decay(state, r.g)
+	r.u = round(l.X.DType, m.correction(state, v, r.k, b))
+	m.add(state, r.u, r.k)
+	return q, r
+}
+
+// unit normalises every head of q or k to length one.
+func (m delta[F]) unit(x []F) []F {
+	out := slices.Clone(x)
+	for ; len(x) > 0; x = x[m.Dims.KeyDim:] {
+		head := x[:m.Dims.KeyDim]
+		scale := rsqrt(dot(head, head) + 1e-6)
+		for i := range head {
+			out[len(out)-len(x)+i] *= scale
+		}
+	}
+	return out
+}
+
+// head is the part of q or k that value channel i uses.
+func (m delta[F]) head(x []F, i int) []F {
+	d := m.Dims
+	key := i / d.ValueDim / (d.ValueHeads / d.KeyHeads)
+	return x[key*d.KeyDim : (key+1)*d.KeyDim]
+}
+
+func (m delta[F]) line(state []F, i int) []F { return state[i*m.Dims.KeyDim : (i+1)*m.Dims.KeyDim] }
+
+func (m delta[F]) decay(state, g []F) {
+	for i := range state {
+		state[i] *= exp(g[i/(m.Dims.KeyDim*m.Dims.ValueDim)])
+	}
+}
+
+// correction is beta (v - S k) with the decayed state.
+func (m delta[F]) correction(state, v, k, b []F) []F {
+	u := make([]F, len(v))
+	for i := range v {
+		u[i] = sigmoid(b[i/m.Dims.ValueDim]) * (v[i] - dot(m.line(state, i), m.head(k, i)))
+	}
+	return u
+}
+
+func (m delta[F]) add(state, u, k []F) {
+	for i := range u {
+		line, key := m.line(state, i), m.head(k, i)
+		for j := range line {
+			line[j] += u[i] * key[j]
+		}
+	}
+}
+
+// output is norm(S q) silu(z), normalised by value head.
+func (m delta[F]) output(state, q, z []F) []F {
+	out := make([]F, len(z))
+	for i := range out {
+		out[i] = dot(m.line(state, i), m.head(q, i))
+	}
+	for from := 0; from < len(out); from += m.Dims.ValueDim {
+		copy(out[from:], normalise(out[from:from+m.Dims.ValueDim], m.norm, F(m.Eps)))
+	}
+	for i := range out {
+		out[i] *= silu(z[i])
+	}
+	return out
+}

@@ -1,0 +1,49 @@
+package ref
+
+import "reprise/kernels"
+
+// sequence is one row of a launch with its cursor.
+type sequence struct {
+	slot, n, first int // first token in the batch
+	pad            int // tokens behind n that belong to the row and do not count
+	kernels.Cursor
+}
+
+// position is the absolute index of the row's first token.
+func (s sequence) position() int { return int(s.Origin) + int(s.H) }
+
+// sequences resolves the rows of a launch.
+func (o ops[F]) sequences(r kernels.Rows, c kernels.Cursors) []sequence {
+	slot, n, start := o.ints(r.Slot), o.ints(r.N), o.ints(r.Start)
+	list := make([]sequence, r.Count)
+	for i := range list {
+		s := sequence{slot: slot.at(i), n: n.at(i)}
+		if r.T > 0 {
+			s.first, s.pad = r.First+i*r.T, r.T-s.n
+		} else {
+			s.first = start.at(i)
+		}
+		s.Cursor = o.cursor(c, s.slot)
+		list[i] = s
+	}
+	return list
+}
+
+func (o ops[F]) cursor(c kernels.Cursors, slot int) kernels.Cursor {
+	at := func(b kernels.Buffer) int32 { return int32(o.ints(b).at(slot)) }
+	return kernels.Cursor{Origin: at(c.Origin), H: at(c.H), Src: at(c.Src), Dst: at(c.Dst)}
+}
+
+func (o ops[F]) setCursor(c kernels.Cursors, slot int, v kernels.Cursor) {
+	o.ints(c.Origin).set(slot, int(v.Origin))
+	o.ints(c.H).set(slot, int(v.H))
+	o.ints(c.Src).set(slot, int(v.Src))
+	o.ints(c.Dst).set(slot, int(v.Dst))
+}
+
+// zeroPadding clears the tokens of a row that do not count.
+func (s sequence) zeroPadding(zero func(token int)) {
+	for j := range s.pad {
+		zero(s.first + s.n + j)
+	}
+}
