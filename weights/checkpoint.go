@@ -30,9 +30,9 @@ type Checkpoint struct {
 // tensor is one tensor and whether it was handed out.
 type tensor struct {
 	entry
-	file string
-	data []byte
-	used atomic.Bool
+	region *region
+	data   []byte // part of region's
+	used   atomic.Bool
 }
 
 var _ model.Tensors = (*Checkpoint)(nil)
@@ -56,7 +56,10 @@ func OpenDir(dir string) (*Checkpoint, error) {
 // OpenBytes opens a safetensors file that is in memory already; content must not change. name is for errors.
 func OpenBytes(name string, content []byte) (*Checkpoint, error) {
 	c := newCheckpoint(name)
-	return c, c.add(name, &region{data: content})
+	if err := c.add(&region{file: name, data: content}); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // OpenFilled opens a safetensors file of size bytes that fill produces in memory outside the Go heap.
@@ -65,12 +68,12 @@ func OpenFilled(name string, size int64, fill func([]byte) error) (*Checkpoint, 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	c := newCheckpoint(name)
-	if err = fill(r.data); err != nil {
-		err = errors.Join(fmt.Errorf("%s: %w", name, err), r.close())
-		return nil, err
+	if err := fill(r.data); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), r.close())
 	}
-	if err := c.add(name, r); err != nil {
+	r.file = name
+	c := newCheckpoint(name)
+	if err := c.add(r); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -86,21 +89,21 @@ func (c *Checkpoint) addFile(path string) error {
 	if err != nil {
 		return err
 	}
-	return c.add(path, r)
+	return c.add(r)
 }
 
 // add takes over r, a whole safetensors file.
-func (c *Checkpoint) add(file string, r *region) error {
+func (c *Checkpoint) add(r *region) error {
 	c.regions = append(c.regions, r)
-	entries, data, err := parseFile(file, r.data)
+	entries, data, err := parseFile(r.file, r.data)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if other, ok := c.tensors[e.name]; ok {
-			return formatError(file, e.name, "is in %s too", other.file)
+			return formatError(r.file, e.name, "is in %s too", other.region.file)
 		}
-		c.tensors[e.name] = &tensor{entry: e, file: file, data: data[e.begin:e.end:e.end]}
+		c.tensors[e.name] = &tensor{entry: e, region: r, data: data[e.begin:e.end:e.end]}
 	}
 	return nil
 }
@@ -146,8 +149,8 @@ func (c *Checkpoint) checkIndex(dir, path string, where map[string]string) error
 		if !ok {
 			return formatError(path, name, "is not in %s", quote(shard))
 		}
-		if t.file != filepath.Join(dir, filepath.FromSlash(shard)) {
-			return formatError(path, name, "should be in %s but is in %s", quote(shard), quote(filepath.Base(t.file)))
+		if t.region.file != filepath.Join(dir, filepath.FromSlash(shard)) {
+			return formatError(path, name, "should be in %s but is in %s", quote(shard), quote(filepath.Base(t.region.file)))
 		}
 	}
 	return nil
@@ -159,7 +162,7 @@ func (c *Checkpoint) Get(name string, shape ...int) (kernels.HostTensor, error) 
 	if err != nil {
 		return t, err
 	}
-	file := c.tensors[name].file
+	file := c.tensors[name].region.file
 	if !slices.Equal(t.Shape, shape) {
 		return kernels.HostTensor{}, formatError(file, name, "shape %v, want %v", t.Shape, shape)
 	}
@@ -177,7 +180,7 @@ func (c *Checkpoint) Raw(name string) (kernels.HostTensor, error) {
 	}
 	dtype := elementTypes[t.typeName].dtype
 	if dtype == kernels.Invalid {
-		return kernels.HostTensor{}, formatError(t.file, name, "dtype %s is not supported", t.typeName)
+		return kernels.HostTensor{}, formatError(t.region.file, name, "dtype %s is not supported", t.typeName)
 	}
 	t.used.Store(true)
 	return kernels.HostTensor{Name: name, DType: dtype, Shape: slices.Clone(t.shape), Data: t.data}, nil

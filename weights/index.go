@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -56,7 +57,7 @@ func parseWeightMap(file string, s *scanner) (map[string]string, error) {
 
 // insideFolder reports whether a slash-separated name can only mean something below the folder, on any system.
 func insideFolder(name string) bool {
-	return !strings.ContainsAny(name, "\\:\x00") && filepath.IsLocal(filepath.FromSlash(name)) && filepath.ToSlash(filepath.Clean(name)) == name
+	return fs.ValidPath(name) && name != "." && !strings.ContainsAny(name, "\\:\x00") && filepath.IsLocal(filepath.FromSlash(name))
 }
 
 // shards lists the distinct files of an index, sorted.

@@ -9,6 +9,7 @@ import (
 
 // region is memory that is not the Go heap's: a mapped file, or anonymous pages.
 type region struct {
+	file    string // for errors
 	data    []byte
 	mapped  bool // file pages that may not be resident yet
 	release func() error
@@ -45,6 +46,9 @@ func mapFile(path string) (*region, error) {
 	}
 	return readOpen(f, info.Size())
 }
+
+// pageSize is the unit of residency.
+func pageSize() int { return os.Getpagesize() }
 
 func readOpen(f *os.File, size int64) (*region, error) {
 	r, err := allocate(size)

@@ -14,7 +14,7 @@ func mapOpen(f *os.File, size int64) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &region{data, true, func() error { return unix.Munmap(data) }}, nil
+	return &region{f.Name(), data, true, func() error { return unix.Munmap(data) }}, nil
 }
 
 // allocate returns zeroed anonymous memory; pages take memory when they are first touched.
@@ -30,5 +30,5 @@ func allocate(size int64) (*region, error) {
 		return nil, fmt.Errorf("cannot allocate %d bytes: %w", size, err)
 	}
 	adviseHuge(data)
-	return &region{data, false, func() error { return unix.Munmap(data) }}, nil
+	return &region{"", data, false, func() error { return unix.Munmap(data) }}, nil
 }
