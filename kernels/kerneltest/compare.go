@@ -1,0 +1,126 @@
+package kerneltest
+
+import (
+	"bytes"
+	"math"
+	"slices"
+
+	"reprise/kernels"
+)
+
+// piece is a run of numbers in an array.
+type piece struct {
+	*array
+	span
+	dtype kernels.DType
+}
+
+func (p piece) on(s side) []float64 { return decode(p.dtype, p.after[s][p.from:p.to]) }
+
+// tolerance is the floor of an error in units of 2^-24 (half a unit in the last place of float32) of the largest, and of
+// the root of the sum of squares, of the oracle's numbers. The whole allowance is twice the error of the float32
+// baseline plus this: an implementation may order its sums differently and take exp from a polynomial, but may not lose
+// digits that the obvious float32 loop keeps.
+type tolerance float64
+
+const (
+	exactly       tolerance = 0
+	fewRoundings  tolerance = 8  // one sum or product, an exp of a small number
+	manyRoundings tolerance = 64 // chains: decays over a window, softmax, triangular solves
+)
+
+// close compares all pieces as one vector with the oracle's.
+func (b *bench) close(what string, t tolerance, pieces []piece) {
+	b.Helper()
+	var want, base, got []float64
+	for _, p := range pieces {
+		want = append(want, p.on(oracle)...)
+		base = append(base, p.on(plain)...)
+		got = append(got, p.on(device)...)
+	}
+	unit := float64(t) * math.Ldexp(1, -24)
+	if len(pieces) > 0 && pieces[0].dtype != kernels.F32 {
+		unit += precision(pieces[0].dtype)
+	}
+	b.within(what, "norm", distance(got, want, norm), 2*distance(base, want, norm)+unit*norm(want))
+	b.within(what, "largest", distance(got, want, largest), 2*distance(base, want, largest)+unit*largest(want))
+}
+
+// precision is a unit in the last place of a storage type: the same number may round either way.
+func precision(t kernels.DType) float64 {
+	switch t {
+	case kernels.BF16:
+		return math.Ldexp(1, -7)
+	case kernels.F16:
+		return math.Ldexp(1, -10)
+	}
+	return math.Ldexp(1, -3)
+}
+
+func (b *bench) within(what, kind string, err, limit float64) {
+	b.Helper()
+	if !(err <= limit) {
+		b.Errorf("%s: %s error %.3g, allowed %.3g", what, kind, err, limit)
+	}
+}
+
+func norm(x []float64) float64 {
+	var s float64
+	for _, v := range x {
+		s += v * v
+	}
+	return math.Sqrt(s)
+}
+
+// largest is the largest absolute value; NaN if there is one.
+func largest(x []float64) float64 {
+	var m float64
+	for _, v := range x {
+		if m = max(m, math.Abs(v)); math.IsNaN(v) {
+			return v
+		}
+	}
+	return m
+}
+
+func distance(x, y []float64, size func([]float64) float64) float64 {
+	d := make([]float64, len(x))
+	for i := range x {
+		d[i] = x[i] - y[i]
+	}
+	return size(d)
+}
+
+// zero requires that the device wrote zeros.
+func (b *bench) zero(what string, pieces []piece) {
+	b.Helper()
+	for i, p := range pieces {
+		if x := p.on(device); largest(x) != 0 {
+			b.Errorf("%s: token %d is not zero: %v", what, i, x)
+		}
+	}
+}
+
+// same requires equal bytes on device and oracle.
+func (b *bench) same(list ...*array) {
+	b.Helper()
+	for _, a := range list {
+		if !bytes.Equal(a.after[device], a.after[oracle]) {
+			b.Errorf("%s differs: device %v, oracle %v", a.name, brief(a.intsOf(device)), brief(a.intsOf(oracle)))
+		}
+	}
+}
+
+// twins requires that the device gave the same bits in two places.
+func (b *bench) twins(what string, x, y []piece) {
+	b.Helper()
+	for i := range x {
+		p, q := x[i], y[i]
+		if !bytes.Equal(p.after[device][p.from:p.to], q.after[device][q.from:q.to]) {
+			b.Errorf("%s: part %d: %v and %v are not the same bits", what, i, brief(p.on(device)), brief(q.on(device)))
+			return
+		}
+	}
+}
+
+func brief[E any](v []E) []E { return slices.Clone(v[:min(len(v), 12)]) }

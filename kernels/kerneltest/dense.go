@@ -1,0 +1,160 @@
+package kerneltest
+
+import (
+	"fmt"
+
+	"reprise/kernels"
+)
+
+var weightTypes = []kernels.DType{kernels.F32, kernels.F16, kernels.BF16, kernels.F8E4M3, kernels.F8E5M2}
+
+func denseCases() []testcase {
+	var list []testcase
+	add := func(name string, run func(b *bench)) {
+		list = append(list, testcase{name, run}, testcase{name + " wide", func(b *bench) { b.wide = true; run(b) }})
+	}
+	for _, n := range [][2]int{{0, 5}, {1, 1}, {2, 3}, {3, 63}, {5, 65}, {4, 127}, {33, 64}, {2, 1000}} {
+		add(fmt.Sprintf("norm %dx%d", n[0], n[1]), func(b *bench) { normCase(b, n[0], n[1], false) })
+		add(fmt.Sprintf("norm add %dx%d", n[0], n[1]), func(b *bench) { normCase(b, n[0], n[1], true) })
+		add(fmt.Sprintf("activate %dx%d", n[0], n[1]), func(b *bench) { activateCase(b, n[0], n[1]) })
+		add(fmt.Sprintf("gather %dx%d", n[0], n[1]), func(b *bench) { gatherCase(b, n[0], n[1]) })
+		add(fmt.Sprintf("add gated %dx%d", n[0], n[1]), func(b *bench) { addGatedCase(b, n[0], n[1]) })
+	}
+	for _, t := range weightTypes {
+		for _, n := range [][3]int{{0, 4, 4}, {1, 1, 1}, {2, 3, 5}, {3, 63, 65}, {5, 127, 33}, {17, 130, 50}, {4, 256, 64}, {64, 96, 40}, {1, 515, 7}} {
+			add(fmt.Sprintf("linear %s %dx%dx%d", t, n[0], n[1], n[2]), func(b *bench) { linearCase(b, t, n[0], n[1], n[2]) })
+		}
+		add("embed "+t.String(), func(b *bench) { embedCase(b, t) })
+	}
+	return append(list, testcase{"embed outside", embedOutsideCase}, testcase{"all reduce", allReduceCase})
+}
+
+func normCase(b *bench, rows, cols int, withAdd bool) {
+	x, add := b.inout("x", rows, cols), b.input("add", rows, cols)
+	y, w := b.output("y", rows, cols, 0, rows), b.floats("weight", b.normal(cols, 1, 0.3))
+	if !withAdd {
+		x.fixed()
+	}
+	if rows > 2 && !withAdd { // a row of zeros has only eps to divide by
+		b.set(x.array, encode(x.dtype, make([]float32, rows*x.stride)))
+	}
+	b.run(func(o kernels.Ops, s side) {
+		p := kernels.Norm{X: x.on(s), Y: y.on(s), Weight: w.buf[s], Eps: 1e-5}
+		if withAdd {
+			p.Add = add.on(s)
+		}
+		o.Norm(p)
+	})
+	b.close("y", fewRoundings, y.all())
+	b.close("x", fewRoundings, x.all())
+}
+
+func activateCase(b *bench, rows, cols int) {
+	for _, kind := range []kernels.Activation{kernels.SiLUMul, kernels.ReLU2} {
+		v := b.normal(rows*kind.InWidth(cols), 0, 3)
+		for i := range v {
+			if i%7 == 0 {
+				v[i] *= 30 // exp(90) and exp(-90) are out of float32's comfort
+			}
+		}
+		x, y := b.matrix("x", rows, kind.InWidth(cols), v), b.output("y", rows, cols, 0, rows)
+		b.run(func(o kernels.Ops, s side) { o.Activate(kernels.Activate{Kind: kind, X: x.on(s), Y: y.on(s)}) })
+		b.close("y", fewRoundings, y.all())
+	}
+}
+
+func gatherCase(b *bench, rows, cols int) {
+	index := make([]int, 2*rows+1)
+	for i := range index {
+		index[i] = b.IntN(rows+1) - 1
+	}
+	x, y, ids := b.input("x", rows, cols), b.output("y", len(index), cols, 0, len(index)), b.ints("index", index...)
+	b.run(func(o kernels.Ops, s side) {
+		o.GatherRows(kernels.GatherRows{X: x.on(s), Y: y.on(s), Index: ids.buf[s]})
+	})
+	b.close("y", exactly, y.all())
+}
+
+func addGatedCase(b *bench, rows, cols int) {
+	gate, x, y, z := b.input("gate", rows, 1), b.input("x", rows, cols), b.inout("y", rows, cols), b.inout("z", rows, cols)
+	b.run(func(o kernels.Ops, s side) {
+		o.AddGated(kernels.AddGated{Gate: gate.on(s), X: x.on(s), Y: y.on(s)})
+		o.AddGated(kernels.AddGated{X: x.on(s), Y: z.on(s)})
+	})
+	b.close("y", fewRoundings, y.all())
+	b.close("z", fewRoundings, z.all())
+}
+
+// parts cuts n rows into tensors that a device stacks again.
+func (b *bench) parts(t kernels.DType, rows, cols int) []kernels.HostTensor {
+	var list []kernels.HostTensor
+	for rows > 0 {
+		n := 1 + b.IntN(rows)
+		list = append(list, b.tensor(t, n, cols))
+		rows -= n
+	}
+	return list
+}
+
+// linearCase also multiplies the rows one by one and in unequal groups: the bits must be the same.
+func linearCase(b *bench, t kernels.DType, rows, k, n int) {
+	w := b.pack(kernels.WeightSpec{Name: "w", Parts: b.parts(t, n, k)})
+	b.checkWeight(w, t, 1, n, k)
+	x, y, sum := b.input("x", rows, k), b.output("y", rows, n, 0, rows), b.inout("sum", rows, n)
+	single, group := b.output("single", rows, n, 0, rows), b.output("group", rows, n, 0, rows)
+	b.run(func(o kernels.Ops, s side) {
+		o.Linear(kernels.Linear{X: x.on(s), Y: y.on(s), W: w[s]})
+		o.Linear(kernels.Linear{X: x.on(s), Y: sum.on(s), W: w[s], Add: true})
+		for i := range rows {
+			o.Linear(kernels.Linear{X: x.on(s).RowRange(i, 1), Y: single.on(s).RowRange(i, 1), W: w[s]})
+		}
+		for i, size := 0, 2; i < rows; size++ {
+			size = min(size, rows-i)
+			o.Linear(kernels.Linear{X: x.on(s).RowRange(i, size), Y: group.on(s).RowRange(i, size), W: w[s]})
+			i += size
+		}
+	})
+	b.close("y", fewRoundings, y.all())
+	b.close("sum", fewRoundings, sum.all())
+	b.twins("batch and singles", y.all(), single.all())
+	b.twins("batch and groups", y.all(), group.all())
+}
+
+func (b *bench) checkWeight(w weight, t kernels.DType, experts, rows, cols int) {
+	b.Helper()
+	p := w[device]
+	if e, r, c := p.Shape(); e != experts || r != rows || c != cols || p.DType() != t || p.Bytes() <= 0 {
+		b.Errorf("packed as [%d, %d, %d] %s in %d bytes, want [%d, %d, %d] %s", e, r, c, p.DType(), p.Bytes(), experts, rows, cols, t)
+	}
+}
+
+func embedCase(b *bench, t kernels.DType) {
+	const vocab, hidden = 37, 65
+	w := b.pack(kernels.WeightSpec{Name: "table", Parts: b.parts(t, vocab, hidden)})
+	ids := b.ints("ids", 0, 36, 5, 5, 17, 0, 36)
+	out := b.output("out", 9, hidden, 0, 7)
+	b.run(func(o kernels.Ops, s side) {
+		o.Embed(kernels.Embed{Table: w[s], IDs: ids.buf[s], Out: out.on(s).RowRange(0, 7)})
+	})
+	b.close("out", exactly, out.part(0, 7))
+}
+
+func embedOutsideCase(b *bench) {
+	w := b.pack(kernels.WeightSpec{Name: "table", Parts: []kernels.HostTensor{b.tensor(kernels.F32, 4, 3)}})
+	for _, id := range []int{-1, 4, 1 << 30} {
+		ids, out := b.ints("ids", id), b.output("out", 1, 3, 0, 1)
+		dev := b.devices[device]
+		dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) {
+			o.Embed(kernels.Embed{Table: w[device], IDs: ids.buf[device], Out: out.on(device)})
+		}))
+		if err := dev.Wait(dev.Mark()); err == nil {
+			b.Errorf("token %d of a table of 4: no fault", id)
+		}
+	}
+}
+
+func allReduceCase(b *bench) {
+	x := b.inout("x", 3, 7)
+	b.run(func(o kernels.Ops, s side) { o.AllReduce(x.on(s)) })
+	b.close("x", exactly, x.all())
+}

@@ -1,0 +1,17 @@
+package kerneltest
+
+import (
+	"testing"
+
+	"reprise/kernels"
+	"reprise/kernels/ref"
+)
+
+func TestOracleAgreesWithItself(t *testing.T) {
+	Run(t, func(testing.TB) kernels.Device { return ref.New() })
+}
+
+// The baseline of the tolerances passes them too.
+func TestFloat32Baseline(t *testing.T) {
+	Run(t, func(testing.TB) kernels.Device { return ref.NewFloat32() })
+}
