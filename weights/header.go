@@ -1,11 +1,12 @@
 package weights
 
 import (
+	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"reprise/kernels"
 )
@@ -90,35 +91,38 @@ func parseHeader(file string, text []byte) ([]entry, error) {
 	return entries, err
 }
 
+// parseEntry reads the value of one tensor. Fields that the format does not know are passed over.
 func parseEntry(s *scanner, name string) (entry, error) {
 	e := entry{name: name}
 	var offsets []int64
-	seen := map[string]bool{}
 	err := s.object(func(key string) (err error) {
-		if seen[key] {
-			return fmt.Errorf("%s given twice", quote(key))
-		}
-		seen[key] = true
+		again := false
 		switch key {
 		case "dtype":
+			again = e.typeName != ""
 			e.typeName, err = s.str()
 		case "shape":
+			again = e.shape != nil
 			e.shape, err = parseShape(s)
 		case "data_offsets":
+			again = offsets != nil
 			offsets, err = s.integers(2)
 		default:
-			err = s.skip(0)
+			return s.skip(0)
+		}
+		if again {
+			return fmt.Errorf("%s given twice", key)
 		}
 		if err != nil {
-			err = fmt.Errorf("%s: %w", strings.Trim(quote(key), `"`), err)
+			return fmt.Errorf("%s: %w", key, err)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return e, err
 	}
-	if !seen["dtype"] || !seen["shape"] || len(offsets) != 2 {
-		return e, fmt.Errorf("needs dtype, shape and two data_offsets")
+	if e.typeName == "" || e.shape == nil || len(offsets) != 2 {
+		return e, errors.New("needs dtype, shape and two data_offsets")
 	}
 	e.begin, e.end = offsets[0], offsets[1]
 	return e, e.check()
@@ -164,10 +168,7 @@ func (e *entry) check() error {
 // checkRanges sorts entries by place and checks that they tile the data section: no hole, no overlap, nothing left.
 func checkRanges(file string, entries []entry, size int64) error {
 	slices.SortFunc(entries, func(a, b entry) int {
-		if a.begin != b.begin {
-			return int(min(1, max(-1, a.begin-b.begin)))
-		}
-		return int(min(1, max(-1, a.end-b.end)))
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
 	})
 	at := int64(0)
 	for i := range entries {

@@ -144,10 +144,9 @@ func (s *scanner) integer() (int64, error) {
 	return v, nil
 }
 
-// integers reads an array of at most limit integers.
+// integers reads an array of at most limit integers; the slice is not nil.
 func (s *scanner) integers(limit int) ([]int64, error) {
-	var buf [8]int64
-	values := buf[:0]
+	values := make([]int64, 0, 2)
 	err := s.list('[', ']', func() error {
 		if len(values) == limit {
 			return s.fail("more than %d numbers", limit)
@@ -156,7 +155,7 @@ func (s *scanner) integers(limit int) ([]int64, error) {
 		values = append(values, v)
 		return err
 	})
-	return append([]int64(nil), values...), err
+	return values, err
 }
 
 // skip passes over any value.
