@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -165,7 +164,7 @@ func (c *cursor) raw() ([]byte, error) {
 			depth--
 			c.pos++
 		default:
-			c.pos += scalarLength(c.data[c.pos:], depth)
+			c.skipScalar(depth == 0)
 		}
 		if depth < 0 || c.pos == start {
 			return nil, c.unexpected("a value")
@@ -177,17 +176,19 @@ func (c *cursor) raw() ([]byte, error) {
 	return nil, errEnd
 }
 
-// scalarLength is the length of the run up to the next structural byte; inside a
-// container, commas, colons and white space belong to the run.
-func scalarLength(data []byte, depth int) int {
-	stop := "{}[]\""
-	if depth == 0 {
-		stop = "{}[]\",: \t\r\n"
+// skipScalar passes everything up to the next string or bracket; outside of a
+// container, only up to what ends a value.
+func (c *cursor) skipScalar(outside bool) {
+	for ; c.pos < len(c.data); c.pos++ {
+		switch c.data[c.pos] {
+		case '{', '}', '[', ']', '"':
+			return
+		case ',', ':', ' ', '\t', '\r', '\n':
+			if outside {
+				return
+			}
+		}
 	}
-	if n := bytes.IndexAny(data, stop); n >= 0 {
-		return n
-	}
-	return len(data)
 }
 
 // fields splits a JSON object into the raw text of its values.

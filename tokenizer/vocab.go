@@ -60,14 +60,15 @@ func (t *Tokenizer) loadModel(data []byte) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vocab: %w", err)
 	}
-	t.model = bpe{vocabulary: newVocabulary(vocab), ignoreMerges: options.IgnoreMerges}
+	t.model.vocabulary, t.model.ignoreMerges = newVocabulary(vocab), options.IgnoreMerges
 	if t.model.vocabulary.Size() != len(vocab) {
 		return nil, fmt.Errorf("vocab: a token appears twice")
 	}
 	if err := t.model.setBytes(); err != nil {
 		return nil, fmt.Errorf("vocab: %w", err)
 	}
-	if t.model.merges, err = parseMerges(rawMerges, t.model.vocabulary); err != nil {
+	t.model.merges = make(bpemodel.MergeMap, len(vocab))
+	if err := t.model.loadMerges(rawMerges); err != nil {
 		return nil, fmt.Errorf("merges: %w", err)
 	}
 	return vocab, nil
@@ -141,29 +142,26 @@ func newVocabulary(vocab []string) *vocabulary.Vocabulary {
 	return v
 }
 
-// parseMerges reads merges, best first, as "a b" strings or ["a", "b"] pairs.
-func parseMerges(data []byte, v *vocabulary.Vocabulary) (bpemodel.MergeMap, error) {
+// loadMerges reads merges, best first, as "a b" strings or ["a", "b"] pairs.
+func (m *bpe) loadMerges(data []byte) error {
 	if absent(data) {
-		return nil, fmt.Errorf("missing")
+		return fmt.Errorf("missing")
 	}
 	c := cursor{data: data}
-	merges := make(bpemodel.MergeMap, v.Size())
 	rank := 0
-	err := c.list('[', ']', func() error {
+	return c.list('[', ']', func() error {
 		left, right, err := c.merge()
+		if err == nil && left != "" {
+			err = m.loadMerge(rank, left, right)
+		}
 		if err != nil {
 			return fmt.Errorf("merge %d: %w", rank, err)
 		}
-		if left == "" {
-			return nil
+		if left != "" {
+			rank++
 		}
-		if err := addMerge(merges, v, rank, left, right); err != nil {
-			return fmt.Errorf("merge %d: %w", rank, err)
-		}
-		rank++
 		return nil
 	})
-	return merges, err
 }
 
 // merge reads one merge; a version comment gives two empty strings.
@@ -183,31 +181,29 @@ func (c *cursor) merge() (left, right string, err error) {
 }
 
 func (c *cursor) mergePair() (left, right string, err error) {
-	var parts []string
+	var parts [2]string
+	n := 0
 	err = c.list('[', ']', func() error {
 		part, err := c.str()
-		parts = append(parts, part)
+		parts[n%2] = part
+		n++
 		return err
 	})
-	if err == nil && (len(parts) != 2 || parts[0] == "" || parts[1] == "") {
-		err = fmt.Errorf("%q is not two tokens", parts)
+	if err == nil && (n != 2 || parts[0] == "" || parts[1] == "") {
+		err = fmt.Errorf("%d parts, want two tokens", n)
 	}
-	if err != nil {
-		return "", "", err
-	}
-	return parts[0], parts[1], nil
+	return parts[0], parts[1], err
 }
 
-// addMerge sets a pair's rank; of equal pairs the last counts, as in the Rust library.
-func addMerge(merges bpemodel.MergeMap, v *vocabulary.Vocabulary, rank int, left, right string) error {
-	ids := [3]int{}
-	for i, token := range []string{left, right, left + right} {
-		id, ok := v.GetID(token)
+func (m *bpe) loadMerge(rank int, left, right string) error {
+	var ids [3]int
+	for i, token := range [3]string{left, right, left + right} {
+		id, ok := m.vocabulary.GetID(token)
 		if !ok {
 			return fmt.Errorf("%q is not in vocab", token)
 		}
 		ids[i] = id
 	}
-	merges.Set(ids[0], ids[1], bpemodel.MergeValue{Rank: rank, ID: ids[2]})
+	m.addMerge(ids[0], ids[1], ids[2], rank)
 	return nil
 }
