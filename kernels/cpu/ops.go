@@ -12,13 +12,17 @@ type ops struct {
 	pool    *pool
 	current string    // operation that runs, for faults
 	scratch []scratch // by worker
-	ssm     ssmTasks
+
+	products products
+	ssm      ssmTasks
 }
 
 var _ kernels.Ops = (*ops)(nil)
 
 func newOps(p *pool) *ops {
-	return &ops{pool: p, scratch: make([]scratch, p.size())}
+	o := &ops{pool: p, scratch: make([]scratch, p.size())}
+	o.products.task.scratch = o.scratch
+	return o
 }
 
 // enter names the operation that starts.
@@ -27,14 +31,13 @@ func (o *ops) enter(op string) { o.current = op }
 // scratch is one worker's memory; what is in it is undefined when a task starts.
 type scratch struct {
 	floats []float32
+	tile   dotTile
 }
 
 // take returns n floats of undefined content.
 func (s *scratch) take(n int) []float32 {
-	if cap(s.floats) < n {
-		s.floats = make([]float32, n)
-	}
-	return s.floats[:n]
+	s.floats = grow(s.floats, n)
+	return s.floats
 }
 
 // share cuts n items into parts of at least least items for the workers: the number of parts and items a part.

@@ -5,7 +5,6 @@ import "reprise/kernels"
 func (o *ops) Begin(kernels.Begin)           { panic("not yet") }
 func (o *ops) Embed(kernels.Embed)           { panic("not yet") }
 func (o *ops) Norm(kernels.Norm)             { panic("not yet") }
-func (o *ops) Linear(kernels.Linear)         { panic("not yet") }
 func (o *ops) Activate(kernels.Activate)     { panic("not yet") }
 func (o *ops) GatherRows(kernels.GatherRows) { panic("not yet") }
 func (o *ops) WriteKV(kernels.WriteKV)       { panic("not yet") }

@@ -1,0 +1,44 @@
+//go:build !purego
+
+package cpu
+
+import "reprise/kernels"
+
+// The routines are widenGo for one dtype and n a multiple of 8.
+
+//go:noescape
+func widenBF16(dst *float32, src *byte, n int)
+
+//go:noescape
+func widenF16(dst *float32, src *byte, n int)
+
+//go:noescape
+func widenE4M3(dst *float32, src *byte, n int)
+
+//go:noescape
+func widenE5M2(dst *float32, src *byte, n int)
+
+// widenBlocks widens a leading part of src and returns its elements.
+func widenBlocks(dst []float32, src []byte, dtype kernels.DType) int {
+	n := len(dst) &^ 7
+	if !hasAVX2 || n == 0 || dtype == kernels.F32 {
+		return 0
+	}
+	src = src[:n*dtype.Size()]
+	for from := 0; from < n; from += longest {
+		d, s, count := &dst[from], &src[from*dtype.Size()], min(longest, n-from)
+		switch dtype {
+		case kernels.BF16:
+			widenBF16(d, s, count)
+		case kernels.F16:
+			widenF16(d, s, count)
+		case kernels.F8E4M3:
+			widenE4M3(d, s, count)
+		case kernels.F8E5M2:
+			widenE5M2(d, s, count)
+		default:
+			return 0
+		}
+	}
+	return n
+}
