@@ -83,7 +83,7 @@ func (l *Loader) tensor(name string, d kernels.DType, init model.Init, shape ...
 // ErrQuantised is wrapped when a tensor is stored in a quantised format.
 var ErrQuantised = errors.New("this quantised format is not supported yet")
 
-// Companions of a quantised matrix X.weight, and what they mean (models.md part 3).
+// Companions of a quantised matrix X.weight, and the format they belong to; the first that is there decides.
 var formats = []struct{ suffix, format string }{
 	{".weight_scale_2", "NVFP4"},
 	{".weight_global_scale", "compressed-tensors NVFP4"},

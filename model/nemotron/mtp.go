@@ -6,8 +6,9 @@ import (
 	"reprise/model"
 )
 
-// mtp is the multi-token-prediction head: the embedding of the next token and the hidden row, normed and projected
-// together, through layers of its own (models.md 1.c MTP). It shares the vocabulary with the model.
+// mtp is the multi-token-prediction head, which shares the vocabulary with the model:
+//
+//	x = project [norm(embed(next)) ; norm(hidden)], then layers of its own, then a norm
 type mtp struct {
 	model         *Model
 	embeddingNorm layers.Norm
