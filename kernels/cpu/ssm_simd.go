@@ -105,7 +105,7 @@ func dotsWhole(out []float32, a tile, v []float32, m, n int) {
 	}
 }
 
-// siluMul is out = silu(z) * y; out may be z or y.
+// siluMul is out = siluOf(z) * y; out may be z or y.
 func siluMul(out, z, y []float32) {
 	n := 0
 	if n = len(out) &^ 7; ssmSIMD && n > 0 {
@@ -114,11 +114,11 @@ func siluMul(out, z, y []float32) {
 		n = 0
 	}
 	for i := n; i < len(out); i++ {
-		out[i] = silu(z[i]) * y[i]
+		out[i] = siluOf(z[i]) * y[i]
 	}
 }
 
-// convSilu is one token of a causal depthwise convolution: out = silu(bias + sum over taps of w*x), for w
+// convSilu is one token of a causal depthwise convolution: out = siluOf(bias + sum over taps of w*x), for w
 // [len(out), len(x)] and rows x from the oldest to the token's own. bias may be nil.
 func convSilu(out, w, bias []float32, x [][]float32) {
 	n := 0
@@ -135,13 +135,13 @@ func convSilu(out, w, bias []float32, x [][]float32) {
 		for k, row := range x {
 			sum += w[c*len(x)+k] * row[c]
 		}
-		out[c] = silu(sum)
+		out[c] = siluOf(sum)
 	}
 }
 
-func silu(x float32) float32 { return x * float32(sigmoid(float64(x))) }
+func siluOf(x float32) float32 { return x * float32(logistic(float64(x))) }
 
-func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+func logistic(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 // softplus is log(1 + exp(x)), which is x beyond 20.
 func softplus(x float64) float64 {

@@ -2,10 +2,8 @@
 
 package cpu
 
-import "golang.org/x/sys/cpu"
-
 // ssmSIMD says that the routines below may run.
-var ssmSIMD = cpu.X86.HasAVX2 && cpu.X86.HasFMA
+var ssmSIMD = hasAVX2
 
 //go:noescape
 func siluMul8(out, z, y *float32, n int)

@@ -1,0 +1,230 @@
+package cpu
+
+import (
+	"math"
+
+	"reprise/kernels"
+)
+
+// stateRows is how many rows of a state are multiplied by all new tokens before the next are read (16 KB at 128
+// columns).
+const stateRows = 32
+
+// Mamba2Step runs one task for each row and group of heads: the channels, records and norm of a group concern no other.
+func (o *ops) Mamba2Step(p kernels.Mamba2) {
+	o.enter("Mamba2Step")
+	mustBeValid(p.Validate())
+	o.ssm.mamba2Step = mamba2Step{p, o.ssmWorkers()}
+	o.pool.parallel(p.Rows.Count*p.Dims.Groups, &o.ssm.mamba2Step)
+}
+
+// Mamba2Fold runs one task for each row and group.
+func (o *ops) Mamba2Fold(p kernels.Mamba2) {
+	o.enter("Mamba2Fold")
+	mustBeValid(p.ValidateFold())
+	o.ssm.mamba2Fold = mamba2Fold{p, o.ssmWorkers()}
+	o.pool.parallel(p.Rows.Count*p.Dims.Groups, &o.ssm.mamba2Fold)
+}
+
+type mamba2Step struct {
+	p       kernels.Mamba2
+	workers []ssmMemory
+}
+
+func (s *mamba2Step) do(i, worker int) {
+	g := newMamba2Group(&s.p, i, &s.workers[worker])
+	clearTokens(g.out, g.row, s.p.Rows.T, g.x0, g.x0+g.width)
+	if g.row.n == 0 {
+		return
+	}
+	g.append()
+	flush := g.row.flushes(s.p.State.Window)
+	for head := range g.heads {
+		g.output(g.head0 + head)
+		if flush {
+			g.fold(g.head0 + head)
+		}
+	}
+	for t := range g.row.n {
+		g.finish(t, g.y.data[t*g.width:(t+1)*g.width])
+	}
+}
+
+type mamba2Fold struct {
+	p       kernels.Mamba2
+	workers []ssmMemory
+}
+
+func (s *mamba2Fold) do(i, worker int) {
+	g := newMamba2Group(&s.p, i, &s.workers[worker])
+	if g.row.n == 0 || g.row.cursor.H == 0 {
+		return
+	}
+	for head := range g.heads {
+		g.fold(g.head0 + head)
+	}
+}
+
+// mamba2Group is one group of heads of one row: the heads head0.., whose channels of x, z and the output start at x0,
+// and whose B starts at b0 in the records.
+type mamba2Group struct {
+	p                *kernels.Mamba2
+	d                kernels.Mamba2Dims
+	m                *ssmMemory
+	row              replayRow
+	rings            rings
+	out, z, dt       rows
+	heads, head0     int
+	width, x0, b0    int
+	c, scores, y     tile      // step: [n, State], [n, h+n], [n, width]
+	decays           []float64 // of the records of one head
+	weights, columns []float32
+}
+
+func newMamba2Group(p *kernels.Mamba2, i int, m *ssmMemory) mamba2Group {
+	m.reset()
+	d, group := p.Dims, i%p.Dims.Groups
+	g := mamba2Group{p: p, d: d, m: m, row: readRow(p.Rows, p.Cursors, i/d.Groups)}
+	g.heads = d.Heads / d.Groups
+	g.head0 = group * g.heads
+	g.width = g.heads * d.HeadDim
+	g.x0, g.b0 = group*g.width, group*d.State
+	g.rings = ringsOf(p.State, g.row.slot)
+	g.out, g.z, g.dt = rowsOf(p.Out), rowsOf(p.Z), rowsOf(p.Dt)
+	g.decays = m.doubles.take(p.State.Window.Records())
+	g.weights = m.floats.take(p.State.Window.Records())
+	return g
+}
+
+// append convolves the new tokens, stores their records and computes what they have in common for all heads.
+func (g *mamba2Group) append() {
+	n, h := g.row.n, int(g.row.cursor.H)
+	g.c = grid(g.m.floats.take(n*g.d.State), g.d.State)
+	g.scores = grid(g.m.floats.take(n*(h+n)), h+n)
+	g.y = grid(g.m.floats.take(n*g.width), g.width)
+	conv := newConvolution(g.m, g.p.XBC, g.p.ConvW, g.p.ConvB, g.d.Taps, g.rings.conv, g.row)
+	for t := range n {
+		i := g.row.next() + int32(t)
+		x, b := g.rings.x.row(i)[g.x0:g.x0+g.width], g.rings.b.row(i)[g.b0:g.b0+g.d.State]
+		g.convolve(&conv, t, x, b, g.c.data[t*g.d.State:(t+1)*g.d.State])
+		g.timeSteps(t, g.rings.decay.row(i)[g.head0:g.head0+g.heads])
+	}
+	g.keep(&conv, 0)
+	for t := range n {
+		row := g.scores.data[t*(h+n):]
+		g.rings.b.dots(row[:h+t+1], g.row.cursor.Origin, g.b0, g.c.data[t*g.d.State:(t+1)*g.d.State])
+	}
+}
+
+// convolve is x, B and C of token t.
+func (g *mamba2Group) convolve(conv *convolution, t int, x, b, c []float32) {
+	inner, bc := g.d.Inner(), g.d.Groups*g.d.State
+	conv.token(t, g.x0, x)
+	conv.token(t, inner+g.b0, b)
+	conv.token(t, inner+bc+g.b0, c)
+}
+
+// keep stores the group's raw channels from token t on.
+func (g *mamba2Group) keep(conv *convolution, t int) {
+	inner, bc := g.d.Inner(), g.d.Groups*g.d.State
+	conv.keep(t, g.x0, g.x0+g.width)
+	conv.keep(t, inner+g.b0, inner+g.b0+g.d.State)
+	conv.keep(t, inner+bc+g.b0, inner+bc+g.b0+g.d.State)
+}
+
+// timeSteps is dt of token t by head of the group.
+func (g *mamba2Group) timeSteps(t int, out []float32) {
+	raw, bias := g.dt.row(g.row.first + t)[g.head0:], f32(g.p.DtBias)[g.head0:]
+	for i := range out {
+		dt := float32(softplus(float64(raw[i]) + float64(bias[i])))
+		if dt = max(dt, g.p.DtMin); g.p.DtMax > 0 {
+			dt = min(dt, g.p.DtMax)
+		}
+		out[i] = dt
+	}
+}
+
+// loadDecays reads the decays of the first n records of a head.
+func (g *mamba2Group) loadDecays(head, n int) {
+	a := float64(f32(g.p.A)[head])
+	for j := range n {
+		g.decays[j] = math.Exp(a * float64(g.dtOf(j, head)))
+	}
+}
+
+func (g *mamba2Group) dtOf(record, head int) float32 {
+	return g.rings.decay.row(g.row.cursor.Origin + int32(record))[head]
+}
+
+// output is y of the new tokens for one head from checkpoint and records (paper Eq. 6).
+func (g *mamba2Group) output(head int) {
+	n, h, dim := g.row.n, int(g.row.cursor.H), g.d.HeadDim
+	col := (head - g.head0) * dim
+	y := tile{g.y.data[col:], g.width, 1}
+	multiplyState(y, headState(g.p.State, g.row.cursor.Src, head, dim, g.d.State), g.c, n, dim, g.d.State)
+	g.loadDecays(head, h+n)
+	for t := range n {
+		coef := g.weights[:h+t+1]
+		before := replayWeights(coef, g.decays)
+		for j, score := range g.scores.data[t*g.scores.rows:][:h+t+1] {
+			coef[j] *= g.dtOf(j, head) * score
+		}
+		coef[h+t] += f32(g.p.D)[head]
+		yt := grid(y.data[t*y.rows:], y.rows)
+		g.rings.x.product(yt, before, yt, grid(coef, len(coef)), 1, dim, g.row.cursor.Origin, len(coef), g.x0+col)
+	}
+}
+
+// multiplyState is y[t] = S q[t] for n tokens, S [rows, cols]; every part of S is read once.
+func multiplyState(y tile, state []float32, q tile, n, rows, cols int) {
+	for i := 0; i < rows; i += stateRows {
+		m := min(stateRows, rows-i)
+		for t := range n {
+			dots(y.data[t*y.rows+i:][:m], grid(state[i*cols:], cols), q.data[t*q.rows:][:cols], m)
+		}
+	}
+}
+
+// fold replays the h committed records of a head from block Src into block Dst.
+func (g *mamba2Group) fold(head int) {
+	h, dim := int(g.row.cursor.H), g.d.HeadDim
+	g.loadDecays(head, h)
+	before := replayWeights(g.weights[:h], g.decays)
+	for j := range h {
+		g.weights[j] *= g.dtOf(j, head)
+	}
+	col := g.x0 + (head-g.head0)*dim
+	foldRecords(g.m, g.p.State, g.row, head, dim, g.d.State, before, g.weights[:h], g.rings, col, g.b0)
+}
+
+// foldRecords is block Dst = before * block Src + sum of weights[j] * x_j b_j^T, for one head whose x and b start at
+// columns x0 and b0 of the records. The block is read and written once.
+func foldRecords(m *ssmMemory, s kernels.State, row replayRow, head, dim, state int, before float32, weights []float32, r rings, x0, b0 int) {
+	used := m.floats.used
+	x := grid(m.floats.take(len(weights)*dim), dim)
+	for j, w := range weights {
+		for i, v := range r.x.row(row.cursor.Origin + int32(j))[x0 : x0+dim] {
+			x.data[j*dim+i] = w * v
+		}
+	}
+	src := grid(headState(s, row.cursor.Src, head, dim, state), state)
+	dst := grid(headState(s, row.cursor.Dst, head, dim, state), state)
+	r.b.product(dst, before, src, x.transposed(), dim, state, row.cursor.Origin, len(weights), b0)
+	m.floats.used = used
+}
+
+// finish gates y of token t, normalises it over the group and writes it out; y is overwritten.
+func (g *mamba2Group) finish(t int, y []float32) {
+	i := g.row.first + t
+	siluMul(y, g.z.row(i)[g.x0:g.x0+g.width], y)
+	scale := rootMeanSquare(y, g.p.Eps)
+	out, w := g.out.row(i)[g.x0:], f32(g.p.NormW)[g.x0:]
+	for j, v := range y {
+		out[j] = v * scale * w[j]
+	}
+}
+
+// rootMeanSquare is the factor 1 / sqrt(mean of x^2 + eps).
+func rootMeanSquare(x []float32, eps float32) float32 {
+	return float32(1 / math.Sqrt(float64(dot(x, x))/float64(len(x))+float64(eps)))
+}

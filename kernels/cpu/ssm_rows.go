@@ -1,0 +1,218 @@
+package cpu
+
+import (
+	"fmt"
+
+	"reprise/kernels"
+)
+
+// ssmTasks are the tasks of the recurrent operations and their workers' memory.
+type ssmTasks struct {
+	memory []ssmMemory // by worker
+
+	mamba2Step mamba2Step
+	mamba2Scan mamba2Scan
+	mamba2Fold mamba2Fold
+	deltaStep  deltaStep
+	deltaScan  deltaScan
+	deltaFold  deltaFold
+}
+
+// ssmWorkers is the workers' memory, made on first use.
+func (o *ops) ssmWorkers() []ssmMemory {
+	if o.ssm.memory == nil {
+		o.ssm.memory = make([]ssmMemory, o.pool.size())
+	}
+	return o.ssm.memory
+}
+
+func mustBeValid(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// ssmMemory is what one task of a recurrent operation works in.
+type ssmMemory struct {
+	floats  arena[float32]
+	doubles arena[float64]
+	rows    arena[[]float32]
+}
+
+func (m *ssmMemory) reset() { m.floats.used, m.doubles.used, m.rows.used = 0, 0, 0 }
+
+// arena hands out pieces of memory until it is reset (used = 0). It grows until a whole task fits, then it allocates no more.
+type arena[E any] struct {
+	data []E
+	used int
+}
+
+// take is n elements of undefined content.
+func (a *arena[E]) take(n int) []E {
+	room := (n + 15) &^ 15
+	if a.used+room > len(a.data) {
+		a.data, a.used = make([]E, 2*len(a.data)+room), 0
+	}
+	a.used += room
+	return a.data[a.used-room:][:n:n]
+}
+
+// replayRow is one row of a launch.
+type replayRow struct {
+	slot   int
+	n      int // tokens that count
+	first  int // token of the batch at which it starts
+	cursor kernels.Cursor
+}
+
+func readRow(r kernels.Rows, c kernels.Cursors, i int) replayRow {
+	slot := i32(r.Slot)[i]
+	row := replayRow{slot: int(slot), n: int(i32(r.N)[i]), first: r.First + i*r.T}
+	if r.T == 0 {
+		row.first = int(i32(r.Start)[i])
+	}
+	row.cursor = kernels.Cursor{Origin: i32(c.Origin)[slot], H: i32(c.H)[slot], Src: i32(c.Src)[slot], Dst: i32(c.Dst)[slot]}
+	return row
+}
+
+// next is the absolute index of the first token that the row appends.
+func (r replayRow) next() int32 { return r.cursor.Origin + r.cursor.H }
+
+func (r replayRow) flushes(w kernels.Window) bool {
+	return kernels.Flushes(r.cursor.H, int32(r.n), int32(w.L))
+}
+
+// ring holds rows by absolute token index.
+type ring struct {
+	data        []float32
+	count, cols int
+}
+
+// row is token i's.
+func (r ring) row(i int32) []float32 {
+	at := kernels.RingIndex(i, r.count) * r.cols
+	return r.data[at : at+r.cols : at+r.cols]
+}
+
+// runs cuts n rows from token i on into two pieces of adjacent rows: the first has n1 rows, the second starts the ring.
+func (r ring) runs(i int32, n, col int) (first, second tile, n1 int) {
+	at := kernels.RingIndex(i, r.count)
+	return grid(r.data[at*r.cols+col:], r.cols), grid(r.data[col:], r.cols), min(n, r.count-at)
+}
+
+// product is dst [m, n] = beta*src + a [m, k] times columns col.. of the k rows from token i on.
+func (r ring) product(dst tile, beta float32, src, a tile, m, n int, i int32, k, col int) {
+	first, second, k1 := r.runs(i, k, col)
+	product(dst, beta, src, a, first, m, n, k1)
+	if k1 < k {
+		a.data = a.data[k1*a.cols:]
+		product(dst, 1, dst, a, second, m, n, k-k1)
+	}
+}
+
+// dots multiplies columns col.. of the rows from token i on by v, one row for each element of out.
+func (r ring) dots(out []float32, i int32, col int, v []float32) {
+	first, second, n1 := r.runs(i, len(out), col)
+	dots(out[:n1], first, v, n1)
+	dots(out[n1:], second, v, len(out)-n1)
+}
+
+// rings are the four rings of one layer in one slot.
+type rings struct{ x, b, decay, conv ring }
+
+func ringsOf(s kernels.State, slot int) rings {
+	region := s.Rings.Slice(int64(slot)*s.RingStride, s.Layout.Bytes)
+	field := func(f kernels.Field) ring {
+		if f.DType != kernels.F32 {
+			panic(fmt.Sprintf("cpu: rings of %v: this device keeps float32", f.DType))
+		}
+		return ring{f32(region.Slice(f.Offset, int64(f.Rows)*int64(f.Cols)*4)), f.Rows, f.Cols}
+	}
+	return rings{field(s.Layout.X), field(s.Layout.B), field(s.Layout.Decay), field(s.Layout.Conv)}
+}
+
+// headState is head's [rows, cols] part of checkpoint block b.
+func headState(s kernels.State, b int32, head, rows, cols int) []float32 {
+	size := int64(rows*cols) * 4
+	return f32(s.Blocks.Slice(int64(b)*s.BlockStride+int64(head)*size, size))
+}
+
+// convolution is the causal depthwise convolution with silu of one row's tokens.
+type convolution struct {
+	in      rows // raw rows by token of the batch
+	w, bias []float32
+	taps    [][]float32
+	zeros   []float32
+	ring    ring
+	row     replayRow
+}
+
+func newConvolution(m *ssmMemory, in kernels.Mat, w, bias kernels.Buffer, taps int, r ring, row replayRow) convolution {
+	c := convolution{in: rowsOf(in), w: f32(w), bias: f32(bias), taps: m.rows.take(taps), ring: r, row: row}
+	if int(row.next()) < taps-1 {
+		c.zeros = m.floats.take(r.cols)
+		clear(c.zeros)
+	}
+	return c
+}
+
+// raw is channels from..to-1 of token t of the row; earlier tokens are negative, and zero before the sequence.
+func (c *convolution) raw(t, from, to int) []float32 {
+	switch i := c.row.next() + int32(t); {
+	case t >= 0:
+		return c.in.row(c.row.first + t)[from:to]
+	case i < 0:
+		return c.zeros[from:to]
+	default:
+		return c.ring.row(i)[from:to]
+	}
+}
+
+// token writes the convolved channels from.. of token t.
+func (c *convolution) token(t, from int, out []float32) {
+	to, taps := from+len(out), len(c.taps)
+	for k := range c.taps {
+		c.taps[k] = c.raw(t-taps+1+k, from, to)
+	}
+	var bias []float32
+	if c.bias != nil {
+		bias = c.bias[from:to]
+	}
+	convSilu(out, c.w[from*taps:to*taps], bias, c.taps)
+}
+
+// keep stores the raw channels of tokens t.. in the ring.
+func (c *convolution) keep(t, from, to int) {
+	for ; t < c.row.n; t++ {
+		copy(c.ring.row(c.row.next() + int32(t))[from:to], c.raw(t, from, to))
+	}
+}
+
+// lastTaps is the first token whose raw channels a later token can need.
+func (c *convolution) lastTaps() int { return max(0, c.row.n-len(c.taps)+1) }
+
+// decayWeight narrows a product of decays; what is too small to matter becomes 0, not a subnormal number.
+func decayWeight(w float64) float32 {
+	if w < 1e-30 {
+		return 0
+	}
+	return float32(w)
+}
+
+// replayWeights writes the factor of each of the records in a state at the last of them, the product of the later
+// decays, and returns that of the state before them.
+func replayWeights(out []float32, decays []float64) float32 {
+	w := 1.0
+	for j := len(out) - 1; j >= 0; j-- {
+		out[j] = decayWeight(w)
+		w *= decays[j]
+	}
+	return decayWeight(w)
+}
+
+// clearTokens zeroes columns of the tokens of a step row that do not count.
+func clearTokens(out rows, row replayRow, t, from, to int) {
+	for i := row.n; i < t; i++ {
+		clear(out.row(row.first + i)[from:to])
+	}
+}
