@@ -23,6 +23,7 @@ type Folder struct {
 	Tokenizer        []byte // tokenizer.json
 	TokenizerConfig  []byte // tokenizer_config.json
 	ChatTemplate     []byte // chat_template.jinja
+	HFQuant          []byte // hf_quant_config.json
 	tensors          func() (*Checkpoint, error)
 }
 
@@ -54,6 +55,7 @@ func NewFolder(name string, files fs.FS, tensors func() (*Checkpoint, error)) (*
 		{"tokenizer.json", maxTokenizer, &f.Tokenizer},
 		{"tokenizer_config.json", maxTokenizer, &f.TokenizerConfig},
 		{"chat_template.jinja", maxTemplate, &f.ChatTemplate},
+		{"hf_quant_config.json", maxConfig, &f.HFQuant},
 	} {
 		text, err := readLimited(files, small.name, small.limit)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

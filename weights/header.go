@@ -73,7 +73,7 @@ func parseHeader(file string, text []byte) ([]entry, error) {
 		}
 		seen[key] = true
 		if key == "__metadata__" {
-			return s.object(func(string) error { _, err := s.str(); return err })
+			return s.object(func(string) error { _, err := s.str(maxHeader); return err })
 		}
 		e, err := parseEntry(s, key)
 		if err != nil {
@@ -100,7 +100,7 @@ func parseEntry(s *scanner, name string) (entry, error) {
 		switch key {
 		case "dtype":
 			again = e.typeName != ""
-			e.typeName, err = s.str()
+			e.typeName, err = s.name()
 		case "shape":
 			again = e.shape != nil
 			e.shape, err = parseShape(s)

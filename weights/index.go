@@ -39,7 +39,7 @@ func parseIndex(file string, text []byte) (map[string]string, error) {
 func parseWeightMap(file string, s *scanner) (map[string]string, error) {
 	where := map[string]string{}
 	err := s.object(func(tensor string) error {
-		shard, err := s.str()
+		shard, err := s.name()
 		if err != nil {
 			return err
 		}

@@ -12,8 +12,8 @@ import (
 // maxNesting bounds values that are skipped; headers need two levels.
 const maxNesting = 32
 
-// maxString bounds every string of a header or index, in bytes of the file.
-const maxString = 4096
+// maxName bounds names of tensors, fields and files, and numbers, in bytes of the file.
+const maxName = 4096
 
 // scanner reads JSON strictly and in one pass. Unlike encoding/json it sees duplicate keys, compares keys exactly and
 // takes integers only where integers belong. Its errors carry the byte offset.
@@ -77,7 +77,7 @@ func (s *scanner) list(open, close byte, item func() error) error {
 // object calls member with each key, the scanner standing at the value.
 func (s *scanner) object(member func(key string) error) error {
 	return s.list('{', '}', func() error {
-		key, err := s.str()
+		key, err := s.name()
 		if err != nil {
 			return err
 		}
@@ -88,13 +88,16 @@ func (s *scanner) object(member func(key string) error) error {
 	})
 }
 
-// str reads a string of valid UTF-8.
-func (s *scanner) str() (string, error) {
+// name reads a string of at most maxName bytes.
+func (s *scanner) name() (string, error) { return s.str(maxName) }
+
+// str reads a string of valid UTF-8 and at most limit bytes.
+func (s *scanner) str(limit int) (string, error) {
 	if err := s.expect('"'); err != nil {
 		return "", fmt.Errorf("%w (a string)", err)
 	}
 	start, escaped := s.at, false
-	for ; s.at < len(s.text) && s.at-start <= maxString; s.at++ {
+	for ; s.at < len(s.text) && s.at-start <= limit; s.at++ {
 		switch c := s.text[s.at]; {
 		case c == '"':
 			raw := s.text[start-1 : s.at+1]
@@ -107,8 +110,8 @@ func (s *scanner) str() (string, error) {
 			return "", s.fail("control character in a string")
 		}
 	}
-	if s.at-start > maxString {
-		return "", s.fail("string longer than %d bytes", maxString)
+	if s.at-start > limit {
+		return "", s.fail("string longer than %d bytes", limit)
 	}
 	return "", s.fail("unfinished string")
 }
@@ -169,7 +172,7 @@ func (s *scanner) skip(depth int) error {
 	case '[':
 		return s.list('[', ']', func() error { return s.skip(depth + 1) })
 	case '"':
-		_, err := s.str()
+		_, err := s.str(maxHeader)
 		return err
 	}
 	return s.literal()
@@ -178,9 +181,9 @@ func (s *scanner) skip(depth int) error {
 // literal passes over a number, true, false or null.
 func (s *scanner) literal() error {
 	rest := s.text[s.at:]
-	size := bytes.IndexAny(rest[:min(len(rest), maxString)], ",]} \t\r\n")
+	size := bytes.IndexAny(rest[:min(len(rest), maxName)], ",]} \t\r\n")
 	if size < 0 {
-		size = min(len(rest), maxString)
+		size = min(len(rest), maxName)
 	}
 	if !json.Valid(rest[:size]) {
 		return s.fail("not JSON")
