@@ -125,7 +125,7 @@ func unquote(raw []byte, escaped bool) (string, error) {
 	}
 	var v string
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return "", fmt.Errorf("bad string %s: %w", raw, err)
+		return "", fmt.Errorf("bad string %s: %w", quote(string(raw)), err)
 	}
 	return v, nil
 }
