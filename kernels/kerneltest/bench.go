@@ -176,10 +176,13 @@ func (b *bench) outInts(name string, n int) *array {
 }
 
 // intsOf is an i32 array as a side left it.
-func (a *array) intsOf(s side) []int {
-	v := make([]int, len(a.after[s])/4)
+func (a *array) intsOf(s side) []int { return ints(a.after[s]) }
+
+// ints decodes i32 elements.
+func ints(data []byte) []int {
+	v := make([]int, len(data)/4)
 	for i := range v {
-		v[i] = int(int32(binary.LittleEndian.Uint32(a.after[s][4*i:])))
+		v[i] = int(int32(binary.LittleEndian.Uint32(data[4*i:])))
 	}
 	return v
 }

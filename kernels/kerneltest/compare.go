@@ -32,18 +32,28 @@ const (
 // close compares all pieces as one vector with the oracle's.
 func (b *bench) close(what string, t tolerance, pieces []piece) {
 	b.Helper()
-	var want, base, got []float64
-	for _, p := range pieces {
-		want = append(want, p.on(oracle)...)
-		base = append(base, p.on(plain)...)
-		got = append(got, p.on(device)...)
-	}
+	b.closeTo(what, t, pieces, pieces)
+}
+
+// closeTo compares what the device left in one place with what the oracle left in another.
+func (b *bench) closeTo(what string, t tolerance, pieces, wanted []piece) {
+	b.Helper()
+	want := gather(wanted, oracle)
+	base, got := gather(wanted, plain), gather(pieces, device)
 	unit := float64(t) * math.Ldexp(1, -24)
 	if len(pieces) > 0 && pieces[0].dtype != kernels.F32 {
 		unit += precision(pieces[0].dtype)
 	}
 	b.within(what, "norm", distance(got, want, norm), 2*distance(base, want, norm)+unit*norm(want))
 	b.within(what, "largest", distance(got, want, largest), 2*distance(base, want, largest)+unit*largest(want))
+}
+
+func gather(pieces []piece, s side) []float64 {
+	var v []float64
+	for _, p := range pieces {
+		v = append(v, p.on(s)...)
+	}
+	return v
 }
 
 // precision is a unit in the last place of a storage type: the same number may round either way.

@@ -24,6 +24,7 @@ func families(short bool) []family {
 		{"memory", memoryCases()},
 		{"dense", denseCases()},
 		{"moe", moeCases()},
+		{"ssm", ssmCases()},
 	}
 }
 

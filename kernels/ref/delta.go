@@ -148,8 +148,12 @@ func (m delta[F]) head(x []F, i int) []F {
 func (m delta[F]) line(state []F, i int) []F { return state[i*m.Dims.KeyDim : (i+1)*m.Dims.KeyDim] }
 
 func (m delta[F]) decay(state, g []F) {
-	for i := range state {
-		state[i] *= exp(g[i/(m.Dims.KeyDim*m.Dims.ValueDim)])
+	size := m.Dims.KeyDim * m.Dims.ValueDim
+	for h := range g {
+		factor := exp(g[h])
+		for i := h * size; i < (h+1)*size; i++ {
+			state[i] *= factor
+		}
 	}
 }
 

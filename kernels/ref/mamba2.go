@@ -133,11 +133,13 @@ func (m mamba2[F]) group(x []F, head int) []F {
 // update is S = exp(dt A) S + dt x B^T, head by head.
 func (m mamba2[F]) update(state []F, r mamba2Token[F]) {
 	n := m.Dims.State
-	for i, x := range r.x {
-		head := i / m.Dims.HeadDim
-		decay, in, b := exp(r.dt[head]*m.a[head]), r.dt[head]*x, m.group(r.b, head)
-		for j := range n {
-			state[i*n+j] = decay*state[i*n+j] + in*b[j]
+	for head, dt := range r.dt {
+		decay, b := exp(dt*m.a[head]), m.group(r.b, head)
+		for i := head * m.Dims.HeadDim; i < (head+1)*m.Dims.HeadDim; i++ {
+			in := dt * r.x[i]
+			for j := range n {
+				state[i*n+j] = decay*state[i*n+j] + in*b[j]
+			}
 		}
 	}
 }

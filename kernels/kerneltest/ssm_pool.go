@@ -1,0 +1,196 @@
+package kerneltest
+
+import (
+	"math/rand/v2"
+	"strconv"
+
+	"reprise/kernels"
+)
+
+// ssmRow is one row of a launch: a slot, its cursor and what it appends. Its numbers come from seed alone, so that the
+// same row can be had in another slot and other blocks.
+type ssmRow struct {
+	slot, n             int
+	origin, h, src, dst int
+	seed                uint64
+	first               int // first token in the batch; set by batch
+}
+
+func (r ssmRow) position() int { return r.origin + r.h }
+
+// flushes reports whether the row folds its records during a step.
+func (r ssmRow) flushes(w kernels.Window) bool {
+	return r.n > 0 && kernels.Flushes(int32(r.h), int32(r.n), int32(w.L))
+}
+
+// ssmPool is the memory of one layer, all of it garbage at first: NaN in rings, blocks and null entries.
+type ssmPool struct {
+	b             *bench
+	kind          recurrence
+	window        kernels.Window
+	layout        kernels.RingLayout
+	slots         int
+	blockStride   int
+	ringStride    int
+	blocks, rings *array
+	cursor        [4]*array // Origin, H, Src, Dst
+}
+
+func newSSMPool(b *bench, kind recurrence, w kernels.Window, slots, blocks int) *ssmPool {
+	p := &ssmPool{b: b, kind: kind, window: w, slots: slots, layout: kind.layout(w, b.devices[device].Activations())}
+	p.ringStride = int(p.layout.Bytes) + 256 // the next layer's
+	p.blockStride = kind.block()*4 + 512
+	p.rings = b.array("rings", encode(kernels.F32, nans(slots*p.ringStride/4)))
+	p.blocks = b.array("blocks", encode(kernels.F32, nans(blocks*p.blockStride/4)))
+	for i := range p.cursor {
+		p.cursor[i] = b.ints("cursor "+strconv.Itoa(i), make([]int, slots)...)
+	}
+	return p
+}
+
+func (p *ssmPool) state(s side) kernels.State {
+	return kernels.State{
+		Blocks: p.blocks.buf[s], BlockStride: int64(p.blockStride), Rings: p.rings.buf[s], RingStride: int64(p.ringStride),
+		Layout: p.layout, Window: p.window,
+	}
+}
+
+func (p *ssmPool) cursors(s side) kernels.Cursors {
+	c := p.cursor
+	return kernels.Cursors{Origin: c[0].buf[s], H: c[1].buf[s], Src: c[2].buf[s], Dst: c[3].buf[s]}
+}
+
+// ringRow is where the row of an absolute token lies in a ring of a slot.
+func (p *ssmPool) ringRow(slot int, f kernels.Field, token int) piece {
+	size := f.Cols * f.DType.Size()
+	from := slot*p.ringStride + int(f.Offset) + kernels.RingIndex(int32(token), f.Rows)*size
+	return piece{p.rings, span{from, from + size}, f.DType}
+}
+
+func (p *ssmPool) blockPiece(block int) piece {
+	from := block * p.blockStride
+	return piece{p.blocks, span{from, from + p.kind.block()*4}, kernels.F32}
+}
+
+// fill writes the cursors, committed records, convolution history and source blocks of the rows; dst blocks too where
+// withDst says (what a fold left there).
+func (p *ssmPool) fill(rows []ssmRow, withDst bool) {
+	p.b.Helper()
+	rings, blocks := p.rings.before, p.blocks.before
+	cursors := [4][]int{make([]int, p.slots), make([]int, p.slots), make([]int, p.slots), make([]int, p.slots)}
+	for _, r := range rows {
+		if r.slot == 0 {
+			continue
+		}
+		g := rand.New(rand.NewPCG(r.seed, 2))
+		for i, v := range []int{r.origin, r.h, r.src, r.dst} {
+			cursors[i][r.slot] = v
+		}
+		p.fillRecords(rings, r, g)
+		fillBlock(blocks, p.blockPiece(r.src), g)
+		if withDst {
+			fillBlock(blocks, p.blockPiece(r.dst), g)
+		}
+	}
+	p.b.set(p.rings, rings)
+	p.b.set(p.blocks, blocks)
+	for i := range cursors {
+		p.b.set(p.cursor[i], intBytes(cursors[i]))
+	}
+}
+
+func (p *ssmPool) fillRecords(rings []byte, r ssmRow, g *rand.Rand) {
+	put := func(f kernels.Field, token int, v []float32) {
+		copy(rings[p.ringRow(r.slot, f, token).from:], encode(f.DType, v))
+	}
+	for i := range r.h {
+		x, b, decay := p.kind.record(g)
+		put(p.layout.X, r.origin+i, x)
+		put(p.layout.B, r.origin+i, b)
+		put(p.layout.Decay, r.origin+i, decay)
+	}
+	for i := max(0, r.position()-p.kind.taps()+1); i < r.position(); i++ {
+		put(p.layout.Conv, i, gaussian(g, p.layout.Conv.Cols, 1))
+	}
+}
+
+func fillBlock(blocks []byte, at piece, g *rand.Rand) {
+	copy(blocks[at.from:], encode(kernels.F32, gaussian(g, (at.to-at.from)/4, 0.5)))
+}
+
+// batch is the rows of one launch and their activations.
+type batch struct {
+	pool           *ssmPool
+	rows           []ssmRow
+	t              int // 0 = packed
+	first, tokens  int
+	slot, n, start *array
+	in             []matrix
+	out            matrix
+}
+
+// newBatch lays the rows behind first tokens of somebody else; rows of t > 0 are padded.
+func newBatch(p *ssmPool, rows []ssmRow, t, first int) *batch {
+	p.b.Helper()
+	k := &batch{pool: p, rows: rows, t: t, first: first}
+	var slot, n, start []int
+	for i := range rows {
+		rows[i].first = first + k.tokens
+		slot, n, start = append(slot, rows[i].slot), append(n, rows[i].n), append(start, rows[i].first)
+		k.tokens += max(t, rows[i].n)
+	}
+	b, all := p.b, first+k.tokens+1
+	k.slot, k.n, k.start = b.ints("slot", slot...), b.ints("n", n...), b.ints("start", start...)
+	for i, cols := range p.kind.inputs() {
+		k.in = append(k.in, b.matrix("in "+strconv.Itoa(i), all, cols, k.tokensOf(i, all, cols)))
+	}
+	k.out = b.output("out", all, p.kind.outputs(), first, k.tokens)
+	return k
+}
+
+// tokensOf is the numbers of projection i: those of a row by its seed, NaN elsewhere.
+func (k *batch) tokensOf(i, rows, cols int) []float32 {
+	v := nans(rows * cols)
+	for _, r := range k.rows {
+		g := rand.New(rand.NewPCG(r.seed, uint64(10+i)))
+		copy(v[r.first*cols:], gaussian(g, r.n*cols, 1))
+	}
+	return v
+}
+
+func (k *batch) kernelRows(s side) kernels.Rows {
+	r := kernels.Rows{Count: len(k.rows), First: k.first, Tokens: k.tokens, T: k.t, MaxLen: k.t, Slot: k.slot.buf[s], N: k.n.buf[s]}
+	if k.t == 0 {
+		r.Start = k.start.buf[s]
+		for _, row := range k.rows {
+			r.MaxLen = max(r.MaxLen, row.n)
+		}
+	}
+	return r
+}
+
+func (k *batch) launch(o kernels.Ops, s side, op launch) {
+	c := call{rows: k.kernelRows(s), cursors: k.pool.cursors(s), state: k.pool.state(s), out: k.out.on(s)}
+	for _, m := range k.in {
+		c.in = append(c.in, m.on(s))
+	}
+	k.pool.kind.launch(o, s, op, c)
+}
+
+// outputs is the output rows of the tokens that count.
+func (k *batch) outputs() []piece {
+	var list []piece
+	for _, r := range k.rows {
+		list = append(list, k.out.part(r.first, r.n)...)
+	}
+	return list
+}
+
+// padding is the output rows of the tokens that do not count.
+func (k *batch) padding() []piece {
+	var list []piece
+	for _, r := range k.rows {
+		list = append(list, k.out.part(r.first+r.n, max(k.t-r.n, 0))...)
+	}
+	return list
+}
