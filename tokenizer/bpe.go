@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nlpodyssey/gotokenizers/models/bpemodel"
@@ -107,7 +108,8 @@ func (w *word) spell(piece string) string {
 
 // start makes a symbol of every byte and queues every merge that is possible.
 func (w *word) start(m *bpe, piece string) {
-	w.symbols, w.queue = w.symbols[:0], w.queue[:0]
+	w.symbols = slices.Grow(w.symbols[:0], len(piece))
+	w.queue = slices.Grow(w.queue[:0], len(piece))
 	for i := range len(piece) {
 		w.symbols = append(w.symbols, symbol{
 			id: m.byteIDs[piece[i]], prev: int32(i - 1), next: int32(i + 1), rank: noMerge})

@@ -15,8 +15,10 @@ type EncodeOptions struct {
 }
 
 // Encode turns text into ids. Added tokens in it ("<|im_start|>") become their ids.
-// Every byte that is not UTF-8 counts as U+FFFD. Linear memory: about 8 bytes a byte
-// of ordinary text, 40 at worst (no white space or punctuation at all).
+// Every byte that is not UTF-8 counts as U+FFFD. Memory is linear: about 8 bytes a byte
+// of ordinary text, 40 at worst (no white space or punctuation at all). Text from
+// strangers should come with MaxTokens, so that what cannot fit is not encoded to its
+// end.
 func (t *Tokenizer) Encode(text string, options EncodeOptions) []int32 {
 	if !utf8.ValidString(text) {
 		text = string([]rune(text))

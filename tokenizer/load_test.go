@@ -197,6 +197,8 @@ func TestLoadRefusesBrokenJSON(t *testing.T) {
 func TestLoadAccepts(t *testing.T) {
 	file := tiny()
 	file["normalizer"] = object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"}, object{"type": "NFC"}}}
+	split := file["pre_tokenizer"].(object)["pretokenizers"].([]any)[0].(object)
+	split["behavior"], split["invert"] = "Removed", true
 	file["truncation"], file["padding"], file["post_processor"] = object{"max_length": 3}, nil, nil
 	file["decoder"] = object{"type": "Sequence", "decoders": []any{object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}}}
 	model := file["model"].(object)

@@ -145,13 +145,13 @@ func parseSplit(data []byte) (scanner, error) {
 	if err := decodeStrict(data, &section); err != nil {
 		return nil, err
 	}
-	switch {
-	case section.Pattern.Regex == nil:
+	if section.Pattern.Regex == nil {
 		return nil, fmt.Errorf("pattern: only Regex is supported")
-	case section.Behavior != "Isolated":
-		return nil, fmt.Errorf("behavior: %q is not supported, want Isolated", section.Behavior)
-	case section.Invert:
-		return nil, fmt.Errorf("invert: true is not supported")
+	}
+	// Dropping what does not match is the same: every known pattern matches all text.
+	isolated := section.Behavior == "Isolated" && !section.Invert
+	if !isolated && (section.Behavior != "Removed" || !section.Invert) {
+		return nil, fmt.Errorf("behavior: %q with invert %v is not supported, want Isolated", section.Behavior, section.Invert)
 	}
 	scan := scannerFor(*section.Pattern.Regex)
 	if scan == nil {

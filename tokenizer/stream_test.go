@@ -86,3 +86,18 @@ func TestSkipSpecial(t *testing.T) {
 		t.Errorf("kept: %q", got)
 	}
 }
+
+// TestStreamAllocations: the text itself is all that a token may allocate.
+func TestStreamAllocations(t *testing.T) {
+	tok := demoTokenizer(t)
+	ids := tok.Encode("Once upon a time, 我们 went to the café.", EncodeOptions{})
+	stream := tok.NewStream(true)
+	each := testing.AllocsPerRun(100, func() {
+		for _, id := range ids {
+			stream.Push(id)
+		}
+	})
+	if each > float64(len(ids)) {
+		t.Errorf("%v allocations for %d tokens", each, len(ids))
+	}
+}
