@@ -37,8 +37,9 @@ var imports = map[string][]string{
 	"engine":             {"kernels/*", "model/*", "layers", "ssm", "attention", "sampler", "spec", "weights", "engine/*"},
 	"tokenizer":          {},
 	"chat":               {"chat/*", "tokenizer"},
-	"demo":               {},
+	"demo":               {"weights"},
 	"server":             {"engine", "engine/*", "chat", "chat/*", "tokenizer", "sampler", "server/*"},
+	"internal/golden":    {"demo", "weights"},
 	"cmd":                {"*"},
 }
 

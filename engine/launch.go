@@ -1,0 +1,258 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"reprise/engine/sched"
+	"reprise/engine/states"
+	"reprise/kernels"
+	"reprise/ssm"
+)
+
+// prepareLane makes a lane's programs once: steps only change what they point to.
+func (e *Engine) prepareLane(l *lane) {
+	l.work = e.states.NewWork()
+	l.forward = kernels.ProgramFunc(func(o kernels.Ops) {
+		o.Upload(l.in.dev, l.in.block)
+		o.Begin(l.begin)
+		l.hidden = e.model.Forward(o, &l.batch)
+	})
+	l.finish = kernels.ProgramFunc(func(o kernels.Ops) {
+		e.tables.Run(o, e.model, l.hidden, l.rows)
+		o.Commit(l.commit)
+		e.download(o, l)
+	})
+}
+
+// download fetches what the host wants to know of a step.
+func (e *Engine) download(o kernels.Ops, l *lane) {
+	out, n := &e.tables.Out, int64(l.rows.Count)
+	get := func(dst []int32, src kernels.Buffer, n int64) { o.Download(bytesOf(dst[:n]), src.Slice(0, n*4)) }
+	getFloat := func(dst []float32, src kernels.Buffer, n int64) { o.Download(bytesOf(dst[:n]), src.Slice(0, n*4)) }
+	rows := int64(len(l.steps) + len(l.prefills))
+	get(l.out.accepted.host, l.out.accepted.dev, rows)
+	get(l.out.finish.host, l.out.finish.dev, rows)
+	if n == 0 {
+		return
+	}
+	get(l.out.token, out.Token, n)
+	if l.rows.TopN > 0 {
+		top := n * int64(l.rows.TopN)
+		get(l.out.rank, out.Rank, n)
+		getFloat(l.out.logProb, out.LogProb, n)
+		get(l.out.topID, out.TopID, top)
+		getFloat(l.out.topProb, out.TopProb, top)
+	}
+}
+
+// launch plans a step, makes room for it and enqueues it. It reports whether it did.
+func (e *Engine) launch() bool {
+	l := e.lanes[e.next]
+	for {
+		e.sched.Schedule(&l.plan)
+		if l.plan.Empty() {
+			return false
+		}
+		err := e.prepare(l)
+		if err == nil {
+			break
+		}
+		e.relieve(&l.plan, err)
+	}
+	if !l.work.Empty() {
+		e.dev.Submit(l.work)
+	}
+	e.admit(&l.plan)
+	e.fill(l)
+	e.dev.Submit(l.forward)
+	e.dev.Submit(l.finish)
+	l.ticket, l.busy = e.dev.Mark(), true
+	e.sched.Commit(&l.plan)
+	e.next = 1 - e.next
+	return true
+}
+
+// prepare asks for the memory of every row.
+func (e *Engine) prepare(l *lane) error {
+	e.needs = e.needs[:0]
+	for i := range l.plan.Steps {
+		r := &l.plan.Steps[i]
+		e.needs = append(e.needs, states.Need{ID: r.ID, Tokens: r.Upper})
+	}
+	for i := range l.plan.Prefills {
+		r := &l.plan.Prefills[i]
+		e.needs = append(e.needs, states.Need{ID: r.ID, Tokens: r.Upper})
+	}
+	l.work.Reset()
+	return e.states.Prepare(l.work, e.needs)
+}
+
+// relieve does what the scheduler says about a plan that memory cannot take.
+func (e *Engine) relieve(p *sched.Plan, shortage error) {
+	switch what, id := e.sched.Relieve(p); what {
+	case sched.Drain:
+		e.collect(e.lanes[1-e.next])
+	case sched.Preempt:
+		e.preempt(id)
+	case sched.Hopeless:
+		e.fail(e.seqs[id], fmt.Errorf("the sequence does not fit: %w", shortage))
+	}
+}
+
+// preempt moves a sequence without steps in flight to host memory, or drops its state to be computed again.
+func (e *Engine) preempt(id sched.ID) {
+	q := e.seqs[id]
+	e.stats.preemptions.Add(1)
+	work := e.states.NewWork()
+	c, err := e.cursor(q.slot)
+	if err == nil {
+		err = e.states.SwapOut(work, id, c)
+	}
+	if err != nil {
+		e.log.Info("preempted, to be computed again", "reason", err)
+		e.states.Release(id)
+		e.sched.Preempt(id, false)
+		return
+	}
+	e.dev.Submit(work)
+	e.sched.Preempt(id, true)
+}
+
+// cursor reads a slot's cursor; nothing of it is in flight.
+func (e *Engine) cursor(slot int) (kernels.Cursor, error) {
+	host, err := e.dev.AllocHost(ssm.CursorBytes)
+	if err != nil {
+		return kernels.Cursor{}, err
+	}
+	e.dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) { e.ssm.ReadCursor(o, slot, host) }))
+	if err := e.dev.Wait(e.dev.Mark()); err != nil {
+		return kernels.Cursor{}, err
+	}
+	return ssm.CursorOf(host), nil
+}
+
+// admit sets the slot tables of the requests that begin with this step.
+func (e *Engine) admit(p *sched.Plan) {
+	for _, a := range p.Admitted {
+		q := e.seqs[a.ID]
+		q.slot, _ = e.states.Slot(a.ID)
+		if !q.running {
+			q.running = true
+			q.tokens = slices.Grow(q.tokens, q.limit-len(q.tokens)) // steps do not allocate
+			e.queued.Add(-1)
+		}
+		slot, tables := q.slot, q.tables(e.sched.Upper(a.ID) >= e.sched.Prompt(a.ID))
+		e.dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) { e.tables.Set(o, slot, tables) }))
+	}
+}
+
+// fill writes a lane's inputs: which rows, whose, and what is sampled.
+func (e *Engine) fill(l *lane) {
+	p := &l.plan
+	l.steps, l.prefills = l.steps[:0], l.prefills[:0]
+	f := filler{e: e, l: l}
+	for i := range p.Steps {
+		f.step(&p.Steps[i], p.T)
+	}
+	for i := range p.Prefills {
+		f.prefill(&p.Prefills[i])
+	}
+	e.bind(l, f.tokens, f.samples, f.top, f.longest)
+}
+
+// filler counts while rows are written.
+type filler struct {
+	e                             *Engine
+	l                             *lane
+	tokens, samples, top, longest int
+	packed                        int // prefill tokens
+}
+
+func (f *filler) step(r *sched.StepRow, t int) {
+	q, in, i := f.e.seqs[r.ID], &f.l.in, len(f.l.steps)
+	in.stepSlot.host[i], in.want.host[i] = int32(q.slot), int32(r.N)
+	f.l.steps = append(f.l.steps, row{seq: q, n: r.N, sample: f.samples})
+	for j := range t {
+		f.sample(f.tokens+j, q.slot, -1, j)
+	}
+	f.tokens += t
+	f.wantTop(q.request.LogProbs)
+}
+
+func (f *filler) prefill(r *sched.PrefillRow) {
+	q, in, i := f.e.seqs[r.ID], &f.l.in, len(f.l.prefills)
+	in.prefSlot.host[i], in.prefN.host[i], in.prefStart.host[i] = int32(q.slot), int32(r.N), int32(f.tokens)
+	copy(in.prefIDs.host[f.packed:], q.tokens[r.Start:r.Start+r.N])
+	w := row{seq: q, start: r.Start, n: r.N, sample: f.samples, final: r.Final}
+	w.scored = f.score(q, r)
+	in.final.host[i] = -1
+	if r.Final && q.request.MaxTokens > 0 {
+		in.final.host[i] = int32(f.samples)
+		f.sample(f.tokens+r.N-1, q.slot, -1, 0)
+		f.wantTop(q.request.LogProbs)
+	}
+	f.l.prefills = append(f.l.prefills, w)
+	f.tokens, f.packed, f.longest = f.tokens+r.N, f.packed+r.N, max(f.longest, r.N)
+}
+
+// score adds rows that score the prompt tokens which a chunk predicts, if the request asked for it and they were not
+// scored before a preemption.
+func (f *filler) score(q *seq, r *sched.PrefillRow) int {
+	if q.request.PromptLogProbs < 0 {
+		return 0
+	}
+	first := max(q.scored, r.Start+1)
+	last := min(r.Start+r.N, len(q.request.Prompt)-1) // token of index last is predicted by the chunk's last
+	for t := first; t <= last; t++ {
+		f.sample(f.tokens+t-1-r.Start, q.slot, q.tokens[t], 0)
+	}
+	f.wantTop(q.request.PromptLogProbs)
+	q.scored = max(q.scored, last+1)
+	return max(last-first+1, 0)
+}
+
+func (f *filler) sample(token, slot int, target int32, depth int) {
+	in, i := &f.l.in, f.samples
+	in.rowToken.host[i], in.rowSlot.host[i] = int32(token), int32(slot)
+	in.rowTarget.host[i], in.rowDepth.host[i] = target, int32(depth)
+	f.samples++
+}
+
+// wantTop makes the step report enough alternatives; even a request for none needs the token's own log probability.
+func (f *filler) wantTop(n int) {
+	if n >= 0 {
+		f.top = max(f.top, n, 1)
+	}
+}
+
+// bind points the step's operations at the filled parts of the inputs.
+func (e *Engine) bind(l *lane, tokens, samples, top, longest int) {
+	in, sh, p := &l.in, e.shared, &l.plan
+	part := func(f field, n int) kernels.Buffer { return f.dev.Slice(0, int64(n)*4) }
+	step := kernels.Rows{
+		Count: len(p.Steps), Tokens: len(p.Steps) * p.T, T: p.T, MaxLen: p.T,
+		Slot: part(in.stepSlot, len(p.Steps)), N: sh.stepN.Slice(0, int64(len(p.Steps))*4),
+	}
+	prefill := kernels.Rows{
+		Count: len(p.Prefills), First: step.Tokens, Tokens: tokens - step.Tokens, MaxLen: longest,
+		Slot: part(in.prefSlot, len(p.Prefills)), N: part(in.prefN, len(p.Prefills)), Start: part(in.prefStart, len(p.Prefills)),
+	}
+	ids, pos, cursors := sh.ids.Slice(0, int64(tokens)*4), sh.pos.Slice(0, int64(tokens)*4), e.ssm.Cursors()
+	l.batch.Tokens, l.batch.Step, l.batch.Prefill, l.batch.IDs, l.batch.Pos = tokens, step, prefill, ids, pos
+	l.batch.Cursors, l.batch.SSM, l.batch.KV, l.batch.MTPKV = cursors, e.ssm.Layers(), e.kv.Layers(), e.kv.MTPLayers()
+	l.begin = kernels.Begin{
+		Step: step, Prefill: prefill, Want: part(in.want, len(p.Steps)), PrefillIDs: part(in.prefIDs, prefill.Tokens),
+		Cursors: cursors, Slots: e.tables.Slots, IDs: ids, Pos: pos,
+	}
+	l.rows.Count, l.rows.TopN = samples, top
+	l.rows.Token, l.rows.Slot = part(in.rowToken, samples), part(in.rowSlot, samples)
+	l.rows.Target, l.rows.Depth = part(in.rowTarget, samples), part(in.rowDepth, samples)
+	l.rows.IDs, l.rows.Pos = ids, pos
+	rows := step.Count + prefill.Count
+	l.commit = kernels.Commit{
+		Step: step, Prefill: prefill, Cursors: cursors, Slots: e.tables.Slots, Tables: e.tables.Large, Window: e.plan.Window,
+		Pos: pos, Sampled: e.tables.Out.Token.Slice(0, int64(samples)*4), Final: part(in.final, prefill.Count),
+		Accepted: l.out.accepted.dev.Slice(0, int64(rows)*4), Finish: l.out.finish.dev.Slice(0, int64(rows)*4),
+	}
+}

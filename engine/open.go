@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"fmt"
+	"io"
+
+	"reprise/kernels"
+	"reprise/model"
+	"reprise/weights"
+)
+
+// Source is where Open takes the weights from.
+type Source struct {
+	Folder   *weights.Folder
+	Dummy    bool                    // make weights up; only config.json is needed
+	Progress func(done, total int64) // of reading the weights; may be nil
+}
+
+// Opened is a running engine and what has to be closed behind it.
+type Opened struct {
+	*Engine
+	weights io.Closer
+}
+
+// Close lets the engine finish, then releases the weights. The device stays open.
+func (o *Opened) Close() error {
+	err := o.Engine.Close()
+	if e := o.weights.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// Open loads a model onto dev and starts an engine. Errors are one line that names file and field, or flag.
+func Open(dev kernels.Device, src Source, o Options) (*Opened, error) {
+	config, err := ParseConfig(src.Folder)
+	if err != nil {
+		return nil, err
+	}
+	spec, want := config.Spec(), config.Want()
+	o = o.withDefaults(dev, spec.Vocab)
+	p, err := makePlan(spec, o, dev.Activations(), dev.MemoryFree(), tensorBytes(want))
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := src.open(want, o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	m, err := config.Load(dev, tensors, p.MaxTokens)
+	if err != nil {
+		tensors.Close()
+		return nil, fmt.Errorf("%s: %w", src.Folder.Name, err)
+	}
+	if err := tensors.Populate(src.Progress); err != nil {
+		tensors.Close()
+		return nil, err
+	}
+	e, err := New(dev, m, spec, p, o)
+	if err != nil {
+		tensors.Close()
+		return nil, err
+	}
+	return &Opened{e, tensors}, nil
+}
+
+func tensorBytes(want []model.TensorSpec) int64 {
+	var n int64
+	for _, t := range want {
+		size := int64(t.DType.Size())
+		for _, d := range t.Shape {
+			size *= int64(d)
+		}
+		n += size
+	}
+	return n
+}
+
+// tensors are weights that can be made resident and closed.
+type tensors interface {
+	model.Tensors
+	io.Closer
+	// Populate reads what was handed out, so that no step waits for a disk.
+	Populate(progress func(done, total int64)) error
+}
+
+// made are made-up weights: always resident.
+type made struct{ *weights.Dummy }
+
+func (made) Populate(func(done, total int64)) error { return nil }
+
+func (s Source) open(want []model.TensorSpec, seed uint64) (tensors, error) {
+	if s.Dummy {
+		d, err := weights.NewDummy(want, seed)
+		return made{d}, err
+	}
+	return s.Folder.Tensors()
+}

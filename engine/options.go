@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"log/slog"
+
+	"reprise/kernels"
+)
+
+// Options configure an engine; every zero value has the documented default.
+type Options struct {
+	MaxLen         int           // --max-model-len; 0 = the model's
+	MaxSeqs        int           // --max-num-seqs; 0 = 64 on the CPU, 256 otherwise
+	MaxTokens      int           // --max-num-batched-tokens; 0 = 2048
+	PageTokens     int           // --block-size; 0 = 16
+	KVDType        kernels.DType // --kv-cache-dtype; Invalid = auto
+	StateDType     kernels.DType // --mamba-ssm-cache-dtype; Invalid = the model's
+	Window         int           // --replayssm-buffer-len; 0 = 16 for T <= 3, else 32
+	KVBlocks       int           // --num-kv-blocks; 0 = by memory
+	StateBlocks    int           // --num-state-blocks; 0 = one a sequence
+	Drafts         int           // num_speculative_tokens; 0 = plain decoding
+	MaxLogProbs    int           // --max-logprobs; -1 = the vocabulary
+	MaxQueue       int           // waiting requests before ErrQueueFull; 0 = 4096
+	MemoryFraction float64       // --gpu-memory-utilization: share of the free memory that may be taken
+	SwapBytes      int64         // host memory for swapped-out sequences; 0 = a quarter of the free memory
+	Seed           uint64        // of requests that bring none
+	EOS            []int32       // end-of-sequence ids besides the model's
+	Log            *slog.Logger  // nil = silent
+}
+
+func (o Options) withDefaults(dev kernels.Device, vocab int) Options {
+	cpu := dev.Activations() == kernels.F32
+	set := func(v *int, def int) {
+		if *v == 0 {
+			*v = def
+		}
+	}
+	seqs := defaultSeqs
+	if cpu {
+		seqs = defaultSeqsCPU
+	}
+	set(&o.MaxSeqs, seqs)
+	set(&o.MaxTokens, defaultTokens)
+	set(&o.PageTokens, defaultPageCPU)
+	set(&o.MaxQueue, defaultQueue)
+	if o.MaxLogProbs < 0 {
+		o.MaxLogProbs = vocab
+	}
+	o.MaxLogProbs = min(o.MaxLogProbs, vocab)
+	if o.MemoryFraction == 0 {
+		o.MemoryFraction = 0.5
+	}
+	if o.SwapBytes == 0 {
+		o.SwapBytes = dev.MemoryFree() / 4
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
