@@ -24,7 +24,7 @@ func (vm *machine) getAttribute(object Value, name string) (Value, error) {
 	if strings.HasPrefix(name, "__") {
 		return missing(object, name), nil
 	}
-	return itemOr(object, String(name))
+	return vm.itemOr(object, String(name))
 }
 
 // getItem is Jinja's object[index]: the item, else for a name the attribute,
@@ -33,7 +33,7 @@ func (vm *machine) getItem(object, index Value) (Value, error) {
 	if u, ok := object.(*Undefined); ok {
 		return nil, errUndefined(u)
 	}
-	v, err := itemOr(object, index)
+	v, err := vm.itemOr(object, index)
 	name, named := text(index)
 	if _, undefined := v.(*Undefined); err == nil && undefined && named {
 		return vm.getAttribute(object, name)
@@ -46,7 +46,7 @@ func missing(object Value, name string) *Undefined {
 }
 
 // itemOr returns an item of a mapping, list or string, or an undefined.
-func itemOr(object, index Value) (Value, error) {
+func (vm *machine) itemOr(object, index Value) (Value, error) {
 	switch o := object.(type) {
 	case *Dict:
 		if v, err := o.lookup(index); err == nil && v != nil {
@@ -59,6 +59,9 @@ func itemOr(object, index Value) (Value, error) {
 		}
 	case String, Markup:
 		s, _ := text(o)
+		if err := vm.touch(len(s)); err != nil {
+			return nil, err
+		}
 		if n, ok := integer(index); ok {
 			if c, in := runeAt(s, n); in {
 				return retext(o, c), nil

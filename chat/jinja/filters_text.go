@@ -13,6 +13,9 @@ func textFilter(change func(string) string) filterFunc {
 			return nil, err
 		}
 		s, err := vm.str(v)
+		if err == nil {
+			err = vm.scan(len(s))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -23,6 +26,9 @@ func textFilter(change func(string) string) filterFunc {
 
 func filterTrim(vm *machine, v Value, args *callArgs) (Value, error) {
 	s, err := vm.str(v)
+	if err == nil {
+		err = vm.scan(len(s))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +37,7 @@ func filterTrim(vm *machine, v Value, args *callArgs) (Value, error) {
 		return nil, err
 	}
 	trimmed, _ := text(out)
-	return retext(v, trimmed), vm.touch(len(s))
+	return retext(v, trimmed), nil
 }
 
 func filterReplace(vm *machine, v Value, args *callArgs) (Value, error) {

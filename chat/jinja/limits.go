@@ -60,8 +60,11 @@ func (b *budget) step(n int) error {
 	return nil
 }
 
-// touch charges the work of reading n bytes.
+// touch charges the work of copying or searching n bytes.
 func (b *budget) touch(n int) error { return b.step(1 + n/32) }
+
+// scan charges the work of looking at n bytes one character at a time.
+func (b *budget) scan(n int) error { return b.step(1 + n/4) }
 
 // grow charges the creation of a value of n bytes, before it is made.
 func (b *budget) grow(n int) error {

@@ -44,7 +44,7 @@ func bindText(receiver Value, name string, f methodFunc) *function {
 	s, _ := text(receiver)
 	_, safe := receiver.(Markup)
 	return &function{name, func(vm *machine, args *callArgs) (Value, error) {
-		if err := vm.touch(len(s)); err != nil {
+		if err := vm.scan(len(s)); err != nil {
 			return nil, err
 		}
 		if safe && (name == "join" || name == "replace" || name == "format") {

@@ -219,7 +219,10 @@ func (vm *machine) iterate(v Value) ([]Value, error) {
 	if err := vm.growList(len(s)); err != nil {
 		return nil, err
 	}
-	var out []Value
+	if err := vm.step(len(s)); err != nil {
+		return nil, err
+	}
+	out := make([]Value, 0, utf8.RuneCountInString(s))
 	for i, r := range s {
 		out = append(out, String(s[i:i+utf8.RuneLen(r)]))
 	}
