@@ -101,6 +101,40 @@ func distance(x, y []float64, size func([]float64) float64) float64 {
 	return size(d)
 }
 
+// codes compares stored elements of few bits: one in fifty may have been rounded the other way, to the next code.
+func (b *bench) codes(what string, pieces []piece) {
+	b.Helper()
+	want, got := gatherCodes(pieces, oracle), gatherCodes(pieces, device)
+	differ, most := 0, 0
+	for i := range want {
+		if d := max(want[i]-got[i], got[i]-want[i]); d > 0 {
+			differ, most = differ+1, max(most, d)
+		}
+	}
+	if differ > 2+len(want)/50 || most > 1 {
+		b.Errorf("%s: %d of %d codes differ, by %d at most", what, differ, len(want), most)
+	}
+}
+
+// gatherCodes numbers the elements in order of value.
+func gatherCodes(pieces []piece, s side) []int {
+	var v []int
+	for _, p := range pieces {
+		size := p.dtype.Size()
+		for at := p.from; at < p.to; at += size {
+			code, sign := int(p.after[s][at]), 1<<7
+			if size == 2 {
+				code, sign = code|int(p.after[s][at+1])<<8, 1<<15
+			}
+			if code >= sign {
+				code = sign - code
+			}
+			v = append(v, code)
+		}
+	}
+	return v
+}
+
 // zero requires that the device wrote zeros.
 func (b *bench) zero(what string, pieces []piece) {
 	b.Helper()

@@ -25,6 +25,7 @@ func families(short bool) []family {
 		{"dense", denseCases()},
 		{"moe", moeCases()},
 		{"ssm", ssmCases()},
+		{"attention", attentionCases()},
 	}
 }
 
