@@ -18,8 +18,8 @@
 //     budget can give one row each, so MaxTokens < MaxSeqs means that fewer run. When drafts deepen afterwards and the
 //     rows no longer fit, they take turns: a step begins with the first row that the last one left out.
 //   - A prompt's pages are asked for all at once (Upper), so that a prompt once begun is not stopped half way.
-//   - Short of memory: drafts are given up first, then admissions from the youngest, then the request admitted last is
-//     preempted. After that nothing is admitted until a running request leaves, so nothing is swapped in and out in
+//   - Short of memory: admissions are given up first, from the youngest, then drafts, both for this plan only; then the
+//     request admitted last is preempted. After that nothing is admitted until a running request leaves, so nothing is swapped in and out in
 //     turns. Preempted requests come back before anything new and in their old order; since every request ends, none
 //     starves.
 //

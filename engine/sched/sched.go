@@ -184,26 +184,24 @@ func (s *Scheduler) land(id ID) *request {
 
 // Relieve says what to do when memory cannot take p, the plan scheduled last; the ID belongs to Preempt and Hopeless.
 func (s *Scheduler) Relieve(p *Plan) (Relief, ID) {
-	alone := len(s.queues[running]) == 0
+	active := s.queues[running]
 	switch admitted := len(p.Admitted); {
+	case admitted > 1, admitted == 1 && len(active) > 0:
+		s.relief.admissions = admitted - 1
+		return Replan, 0
 	case p.T > 1:
 		s.relief.noDrafts = true
 		return Replan, 0
-	case admitted == 1 && alone:
+	case admitted == 1:
 		return Hopeless, p.Admitted[0].ID
-	case admitted > 0:
-		s.relief.admissions = admitted - 1
-		return Replan, 0
 	case s.flying > 0:
 		return Drain, 0
-	case alone:
+	case len(active) == 0:
 		panic("sched: relief for an empty plan")
+	case len(active) == 1:
+		return Hopeless, active[0].id
 	}
-	victim := s.queues[running][len(s.queues[running])-1].id
-	if len(s.queues[running]) == 1 {
-		return Hopeless, victim
-	}
-	return Preempt, victim
+	return Preempt, active[len(active)-1].id
 }
 
 // Preempt moves a running request without rows in flight back to the head of the queue. With swapped its state is kept

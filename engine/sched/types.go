@@ -117,10 +117,10 @@ type Relief uint8
 
 // Measures, in the order in which they are tried.
 const (
-	Replan   Relief = iota // drafts or an admission are given up for now: schedule again
+	Replan   Relief = iota // an admission or drafts are given up for now: schedule again
 	Drain                  // apply the results of everything in flight, then schedule again
 	Preempt                // move the request out (Scheduler.Preempt), then schedule again
-	Hopeless               // the request does not fit although it is alone: fail it (Remove)
+	Hopeless               // the request does not fit although nothing else runs: fail it (Remove)
 )
 
 func (r Relief) String() string { return [...]string{"replan", "drain", "preempt", "hopeless"}[r] }

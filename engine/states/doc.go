@@ -10,6 +10,9 @@
 // kernels.Cursor want the cursor as the device has it, with no step of that sequence in flight: wait for its steps, then
 // read it (ssm.Pool.ReadCursor). The tokens in the state are Origin + H.
 //
+// Snapshots are never dropped here. On a Shortage the caller first drops those that it can do without, and observes the
+// cursors of sequences that share blocks.
+//
 // Fork is Snapshot, then Prepare with Need.From for each child, then Drop.
 //
 // Not here: who runs when (engine/sched), what lies where inside a block, slot or page (ssm, attention), and per-slot

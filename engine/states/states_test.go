@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"reprise/attention"
 	"reprise/kernels"
 )
 
@@ -207,7 +208,7 @@ func TestPrepareIsAllOrNothing(t *testing.T) {
 	// 23 pages, of which 2 are taken; 4 slots, 1 taken; 7 blocks, 1 taken
 	short(Shortage{Pages: 1}, Need{ID: 1, Tokens: 40}, Need{ID: 2, Tokens: 40}, Need{ID: 3, Tokens: 13})
 	short(Shortage{Slots: 1}, Need{ID: 2}, Need{ID: 3}, Need{ID: 4}, Need{ID: 5})
-	short(Shortage{Pages: 5}, Need{ID: 2, From: snap, Tokens: 40}, Need{ID: 3, From: snap, Tokens: 40}, Need{ID: 4, From: snap, Tokens: 40}, Need{ID: 1, Tokens: 16})
+	short(Shortage{Pages: 8}, Need{ID: 2, From: snap, Tokens: 40}, Need{ID: 3, From: snap, Tokens: 40}, Need{ID: 4, From: snap, Tokens: 40}, Need{ID: 1, Tokens: 16})
 	y.prepare(Need{ID: 1, Tokens: 40}, Need{ID: 2, Tokens: 40}, Need{ID: 3, Tokens: 12})
 	y.verify(1, h)
 	y.st.Drop(snap)
@@ -327,4 +328,23 @@ func TestPrepareDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(200, step); n != 0 {
 		t.Errorf("%v allocations a step", n)
 	}
+}
+
+// One Prepare with more table entries than a scatter takes.
+func TestLongTableUpdate(t *testing.T) {
+	y := newToy(t, 0)
+	var err error
+	y.kv, err = attention.NewPool(y.dev, attention.PoolConfig{
+		Layers: 1, KVHeads: 1, HeadDim: 2, DType: kernels.F32, PageTokens: 1, Pages: 1000, Slots: toySlots, MaxLen: 700,
+	})
+	must(t, err)
+	y.st, err = New(Config{Blocks: toyBlocks}, y.dev, y.ssm, y.kv)
+	must(t, err)
+	y.work = y.st.NewWork()
+	y.prepare(Need{ID: 1, Tokens: 700}, Need{ID: 2, Tokens: scatterMax})
+	y.do(func(o kernels.Ops) {
+		y.checkTable(o, 1, y.slot(1))
+		y.checkTable(o, 2, y.slot(2))
+	})
+	y.end(1, 2)
 }

@@ -7,7 +7,7 @@
 //
 // Sharing. A snapshot holds a sequence's block and pages by reference. A sequence whose block is shared gets a second
 // one reserved before its next step: the device reads src and writes dst, and once it has (Observe), the shared block is
-// let go. Pages below a snapshot's last token are never written again by the sequence that filled them, so they are
-// shared as they are; the last, partly filled page is copied for each sequence restored from the snapshot, since two
-// sequences would go on in it.
+// let go. The page of a snapshot's last token is copied for each sequence restored from it, since all of them go on in it,
+// and a multi-token-prediction head writes its entry of that token only when the next one is known. The pages before it
+// are never written again and shared as they are; so is the last one with the sequence that filled it.
 package ledger

@@ -42,8 +42,7 @@ func (l *Ledger) count(n *Need, want *Shortage) {
 	if tokens, ok := l.swapped[n.ID]; ok {
 		pages = max(pages, l.pagesFor(tokens))
 	} else if n.From != nil {
-		whole := n.From.tokens / l.config.PageTokens
-		pages = max(pages, len(n.From.pages)) - whole
+		pages = max(pages, len(n.From.pages)) - l.shared(n.From)
 	}
 	want.Pages += pages
 }
@@ -86,7 +85,10 @@ func (l *Ledger) open(row int, n *Need, c *Changes) int32 {
 	return slot
 }
 
-// restore shares a snapshot's block and whole pages and copies its last page if partly filled.
+// shared is how many of a snapshot's pages a sequence restored from it uses as they are.
+func (l *Ledger) shared(s *Snapshot) int { return max(0, s.tokens-1) / l.config.PageTokens }
+
+// restore shares a snapshot's block and pages but the last, which is copied.
 func (l *Ledger) restore(slot int32, from *Snapshot, c *Changes) {
 	if !from.held {
 		panic("ledger: restore from a dropped snapshot")
@@ -94,14 +96,14 @@ func (l *Ledger) restore(slot int32, from *Snapshot, c *Changes) {
 	s := &l.sequences[slot]
 	s.src = from.block
 	l.blocks.share(from.block)
-	whole := from.tokens / l.config.PageTokens
-	for _, p := range from.pages[:whole] {
+	shared := l.shared(from)
+	for _, p := range from.pages[:shared] {
 		l.pages.share(p)
 		l.append(slot, p, c)
 	}
-	if whole < len(from.pages) {
+	for _, p := range from.pages[shared:] {
 		page := l.pages.take()
-		c.Copies = append(c.Copies, Copy{from.pages[whole], page})
+		c.Copies = append(c.Copies, Copy{p, page})
 		l.append(slot, page, c)
 	}
 }
