@@ -36,8 +36,13 @@ type rig struct {
 
 func newRig(t testing.TB, dev kernels.Device, g *golden, w kernels.Window) *rig {
 	t.Helper()
-	r := &rig{t: t, dev: dev, spec: g.config.Spec(), window: w}
-	r.model = must(g.config.Load(dev, g.source, rigTokens))(t)
+	return newRigFrom(t, dev, g.config, g.source, w)
+}
+
+func newRigFrom(t testing.TB, dev kernels.Device, c model.Config, source model.Tensors, w kernels.Window) *rig {
+	t.Helper()
+	r := &rig{t: t, dev: dev, spec: c.Spec(), window: w}
+	r.model = must(c.Load(dev, source, rigTokens))(t)
 	s := r.spec
 	r.states = must(ssm.NewPool(dev, ssm.PoolConfig{
 		Mamba2: s.Mamba2, Mamba2Layers: s.Mamba2Layers, Delta: s.Delta, DeltaLayers: s.DeltaLayers,
