@@ -25,9 +25,9 @@ type Device struct {
 	pool   *pool
 	ops    *ops
 
-	queue    chan kernels.Program
-	enqueued kernels.Ticket // programs submitted
-	stopped  chan struct{}  // closed when the stream goroutine has ended
+	queue    chan kernels.Program // nil marks a ticket
+	enqueued kernels.Ticket       // entries of the queue so far
+	stopped  chan struct{}        // closed when the stream goroutine has ended
 	closed   bool
 
 	mu     sync.Mutex
@@ -96,6 +96,11 @@ func (d *Device) AllocHost(bytes int64) ([]byte, error) {
 
 // Submit enqueues p.
 func (d *Device) Submit(p kernels.Program) {
+	need(p != nil, "submission of a nil program")
+	d.enqueue(p)
+}
+
+func (d *Device) enqueue(p kernels.Program) {
 	d.enqueued++
 	d.queue <- p
 }
@@ -118,7 +123,10 @@ func (d *Device) Capture(p kernels.Program) (kernels.Graph, error) {
 func (d *Device) Replay(g kernels.Graph) { d.Submit(g.(*graph).program) }
 
 // Mark returns the ticket of everything enqueued so far.
-func (d *Device) Mark() kernels.Ticket { return d.enqueued }
+func (d *Device) Mark() kernels.Ticket {
+	d.enqueue(nil)
+	return d.enqueued
+}
 
 // Wait blocks until t is done and reports the first unreported fault of the programs up to t.
 func (d *Device) Wait(t kernels.Ticket) error {
@@ -187,7 +195,9 @@ func (d *Device) run(p kernels.Program) (fault *kernels.Fault) {
 			fault = newFault(d.ops.current, cause)
 		}
 	}()
-	p.Run(d.ops)
+	if p != nil {
+		p.Run(d.ops)
+	}
 	return nil
 }
 

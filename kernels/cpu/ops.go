@@ -13,15 +13,37 @@ type ops struct {
 	current string    // operation that runs, for faults
 	scratch []scratch // by worker
 
-	products products
-	ssm      ssmTasks
+	products   products
+	mixture    mixture
+	byRow      rowTask
+	embedding  embedding
+	norm       norm
+	activation activation
+	gathering  gathering
+	gatedSum   gatedSum
+	routing    routing
+	committing committing
+	writing    writing
+	attention  attention
+	ssm        ssmTasks
+
+	attendTile    attendTile
+	attendSegment attendSegment
+	attendMerge   attendMerge
+
+	// Methods of the above, bound once.
+	embedRow, normRow, activatePiece, gatherRow, addRow, routeRow, combineRow, writeRow func(i, worker int)
 }
 
 var _ kernels.Ops = (*ops)(nil)
 
 func newOps(p *pool) *ops {
 	o := &ops{pool: p, scratch: make([]scratch, p.size())}
-	o.products.task.scratch = o.scratch
+	o.products.task.scratch, o.attention.scratch = o.scratch, o.scratch
+	o.embedRow, o.normRow, o.activatePiece = o.embedding.row, o.norm.row, o.activation.piece
+	o.gatherRow, o.addRow, o.routeRow, o.combineRow = o.gathering.row, o.gatedSum.row, o.routing.row, o.mixture.row
+	o.writeRow = o.writing.row
+	o.attendTile, o.attendSegment, o.attendMerge = attendTile{&o.attention}, attendSegment{&o.attention}, attendMerge{&o.attention}
 	return o
 }
 
@@ -32,6 +54,7 @@ func (o *ops) enter(op string) { o.current = op }
 type scratch struct {
 	floats []float32
 	tile   dotTile
+	lines  lines
 }
 
 // take returns n floats of undefined content.

@@ -89,3 +89,20 @@ func exp(dst, x []float32) {
 		copy(dst, tail[:])
 	}
 }
+
+// addRowsAVX2 is addRowsGo for count rows of n elements, n a multiple of 8.
+//
+//go:noescape
+func addRowsAVX2(sum *float32, row *uintptr, factor *float32, count, n int)
+
+// addRows is addRowsGo; a call works on at most blockTokens rows of one head.
+func addRows(sum []float32, row []uintptr, factor []float32) {
+	if !hasAVX2 {
+		addRowsGo(sum, row, factor)
+		return
+	}
+	factor = factor[:len(row)]
+	if len(row) > 0 && len(sum) > 0 {
+		addRowsAVX2(&sum[0], &row[0], &factor[0], len(row), len(sum))
+	}
+}

@@ -15,3 +15,6 @@ func scale(a float32, x []float32) { scaleGo(a, x) }
 
 // exp writes e^x to dst, which is at least as long and may be x. What an element gives does not depend on its place.
 func exp(dst, x []float32) { expGo(dst, x) }
+
+// addRows is addRowsGo.
+func addRows(sum []float32, row []uintptr, factor []float32) { addRowsGo(sum, row, factor) }

@@ -150,3 +150,28 @@ func BenchmarkExp(b *testing.B) {
 		exp(dst, x)
 	}
 }
+
+func TestAddRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	for _, n := range []int{8, 16, 56, 64, 72, 128, 200} {
+		for _, count := range []int{0, 1, 5, blockTokens} {
+			data, factor, sum := random(r, count*n), random(r, count), random(r, n)
+			row := make([]uintptr, count)
+			want := append([]float32(nil), sum...)
+			ref := append([]float32(nil), sum...)
+			for j := range row {
+				row[j] = address(data[j*n:])
+				for i := range want {
+					want[i] = fused(factor[j], data[j*n+i], want[i])
+				}
+			}
+			addRows(sum, row, factor)
+			addRowsGo(ref, row, factor)
+			for i := range want {
+				if simdName == "avx2" && sum[i] != want[i] || math.Abs(float64(ref[i]-want[i])) > 1e-4 {
+					t.Fatalf("%d rows of %d, column %d: %v and %v, want %v", count, n, i, sum[i], ref[i], want[i])
+				}
+			}
+		}
+	}
+}
