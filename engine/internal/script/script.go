@@ -82,28 +82,36 @@ func runFile(t *testing.T, file string, update bool, exec func(Command) string) 
 	}
 }
 
-// Replay executes a script and returns it with the actual outputs.
+// Replay executes a script and returns it with the actual outputs. A case that has none written down but answers
+// something gets one, so that it cannot go unnoticed.
 func Replay(script []byte, exec func(Command) string) []byte {
 	var out, answer strings.Builder
 	skipping := false // over an expected output
+	flush := func(always bool) {
+		if always || answer.Len() > 0 {
+			out.WriteString("----\n" + answer.String())
+		}
+		answer.Reset()
+	}
 	sc := bufio.NewScanner(bytes.NewReader(script))
 	for sc.Scan() {
 		line := sc.Text()
 		switch {
 		case strings.TrimSpace(line) == "":
 			skipping = false
-			answer.Reset()
+			flush(false)
 		case skipping:
 			continue
 		case line == "----":
 			skipping = true
-			out.WriteString("----\n" + answer.String())
+			flush(true)
 			continue
 		case !strings.HasPrefix(line, "#"):
 			answer.WriteString(exec(parse(line)))
 		}
 		out.WriteString(line + "\n")
 	}
+	flush(false)
 	return []byte(out.String())
 }
 

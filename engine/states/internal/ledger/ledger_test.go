@@ -222,14 +222,14 @@ func TestCheckFindsDamage(t *testing.T) {
 		"live and swapped":  func(l *Ledger, s *Snapshot) []*Snapshot { l.swapped[1] = 3; return one(s) },
 		"reserve is shared": func(l *Ledger, s *Snapshot) []*Snapshot { shareReserve(l); return one(s) },
 	}
-	for name, break_ := range damage {
+	for name, hurt := range damage {
 		l := New(Config{Slots: 5, Blocks: 6, Pages: 12, PageTokens: 4, MaxPages: 5})
 		var c Changes
 		must(t, l.Prepare([]Need{{ID: 1, Tokens: 6}, {ID: 2, Tokens: 2}}, &c))
 		s := l.Share(1, 1, 6)
 		must(t, l.Prepare([]Need{{ID: 1, Tokens: 7}}, &c))
 		must(t, l.Check(one(s)))
-		if err := l.Check(break_(l, s)); err == nil {
+		if err := l.Check(hurt(l, s)); err == nil {
 			t.Errorf("%s: not found", name)
 		}
 	}
