@@ -26,6 +26,8 @@ func families(short bool) []family {
 		{"moe", moeCases()},
 		{"ssm", ssmCases()},
 		{"attention", attentionCases()},
+		{"sample", sampleCases()},
+		{"commit", commitCases()},
 	}
 }
 
