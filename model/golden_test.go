@@ -31,14 +31,14 @@ type golden struct {
 type goldenCase struct {
 	Prompt []int32
 	Greedy []int32
-	Drafts [][]int32 // after each of the first tokens
-	logits [][]float32
+	Drafts [][]int32   // after each of the first tokens
+	last   [][]float32 // logits of the prompt's last positions
 }
 
 // scale is the largest logit, which tolerances are relative to.
 func (c goldenCase) scale() float64 {
 	var m float64
-	for _, row := range c.logits {
+	for _, row := range c.last {
 		for _, v := range row {
 			m = max(m, math.Abs(float64(v)))
 		}
@@ -48,11 +48,11 @@ func (c goldenCase) scale() float64 {
 
 // expect is the golden logits of a position of the prompt, or nil.
 func (c goldenCase) expect(position int) []float32 {
-	i := position - (len(c.Prompt) - len(c.logits))
-	if i < 0 || i >= len(c.logits) {
+	i := position - (len(c.Prompt) - len(c.last))
+	if i < 0 || i >= len(c.last) {
 		return nil
 	}
-	return c.logits[i]
+	return c.last[i]
 }
 
 var goldenNames = []string{
@@ -88,7 +88,7 @@ func openGolden(t testing.TB, name string) *golden {
 	}
 	logits := unpack(t, filepath.Join(dir, "golden.safetensors.zst"))
 	for i, c := range file.Cases {
-		c.logits = rowsOf(t, logits, fmt.Sprintf("logits.%d", i))
+		c.last = rowsOf(t, logits, fmt.Sprintf("logits.%d", i))
 		g.cases = append(g.cases, c)
 	}
 	return g
