@@ -25,6 +25,7 @@ type ops struct {
 	committing committing
 	writing    writing
 	attention  attention
+	sampling   sampling
 	ssm        ssmTasks
 
 	attendTile    attendTile
@@ -32,7 +33,7 @@ type ops struct {
 	attendMerge   attendMerge
 
 	// Methods of the above, bound once.
-	embedRow, normRow, activatePiece, gatherRow, addRow, routeRow, combineRow, writeRow func(i, worker int)
+	embedRow, normRow, activatePiece, gatherRow, addRow, routeRow, combineRow, writeRow, sampleRow func(i, worker int)
 }
 
 var _ kernels.Ops = (*ops)(nil)
@@ -42,7 +43,7 @@ func newOps(p *pool) *ops {
 	o.products.task.scratch, o.attention.scratch = o.scratch, o.scratch
 	o.embedRow, o.normRow, o.activatePiece = o.embedding.row, o.norm.row, o.activation.piece
 	o.gatherRow, o.addRow, o.routeRow, o.combineRow = o.gathering.row, o.gatedSum.row, o.routing.row, o.mixture.row
-	o.writeRow = o.writing.row
+	o.writeRow, o.sampleRow = o.writing.row, o.sampling.row
 	o.attendTile, o.attendSegment, o.attendMerge = attendTile{&o.attention}, attendSegment{&o.attention}, attendMerge{&o.attention}
 	return o
 }
