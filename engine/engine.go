@@ -34,16 +34,17 @@ type Engine struct {
 	log     *slog.Logger
 
 	// Owned by the loop's goroutine.
-	sched  *sched.Scheduler
-	states *states.States
-	ssm    *ssm.Pool
-	kv     *attention.Pool
-	tables *sampler.Tables
-	shared *shared
-	lanes  [2]*lane
-	next   int // lane of the next step
-	seqs   map[sched.ID]*seq
-	needs  []states.Need
+	sched      *sched.Scheduler
+	states     *states.States
+	ssm        *ssm.Pool
+	kv         *attention.Pool
+	tables     *sampler.Tables
+	shared     *shared
+	lanes      [2]*lane
+	next       int // lane of the next step
+	seqs       map[sched.ID]*seq
+	needs      []states.Need
+	cursorHost []byte
 
 	incoming  chan *seq
 	wake      chan struct{}
@@ -95,6 +96,9 @@ func (e *Engine) allocate() error {
 	}
 	e.sched, err = sched.New(sched.Config{MaxSeqs: p.MaxSeqs, MaxTokens: p.MaxTokens, MaxLen: p.MaxLen})
 	if err != nil {
+		return err
+	}
+	if e.cursorHost, err = e.dev.AllocHost(ssm.CursorBytes); err != nil {
 		return err
 	}
 	g := geometry{seqs: min(p.MaxSeqs, p.MaxTokens), tokens: p.MaxTokens, rows: p.MaxTokens, top: p.Sampler.MaxTop}

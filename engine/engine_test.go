@@ -9,18 +9,23 @@ import (
 
 	"reprise/internal/golden"
 	"reprise/kernels"
-	"reprise/kernels/ref"
+	"reprise/kernels/cpu"
 	"reprise/sampler"
 )
 
 // open starts an engine on a golden's checkpoint and checks when the test ends that everything came back.
 func open(t testing.TB, g *golden.Golden, o Options) *Opened {
 	t.Helper()
-	dev, err := ref.New(), error(nil)
+	return openOn(t, device(t), g, o)
+}
+
+func device(t testing.TB) kernels.Device {
+	t.Helper()
+	dev, err := cpu.Open(cpu.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return openOn(t, dev, g, o)
+	return dev
 }
 
 func openOn(t testing.TB, dev kernels.Device, g *golden.Golden, o Options) *Opened {

@@ -121,15 +121,11 @@ func (e *Engine) preempt(id sched.ID) {
 
 // cursor reads a slot's cursor; nothing of it is in flight.
 func (e *Engine) cursor(slot int) (kernels.Cursor, error) {
-	host, err := e.dev.AllocHost(ssm.CursorBytes)
-	if err != nil {
-		return kernels.Cursor{}, err
-	}
-	e.dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) { e.ssm.ReadCursor(o, slot, host) }))
+	e.dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) { e.ssm.ReadCursor(o, slot, e.cursorHost) }))
 	if err := e.dev.Wait(e.dev.Mark()); err != nil {
 		return kernels.Cursor{}, err
 	}
-	return ssm.CursorOf(host), nil
+	return ssm.CursorOf(e.cursorHost), nil
 }
 
 // admit sets the slot tables of the requests that begin with this step.

@@ -18,7 +18,7 @@ type Options struct {
 	KVBlocks       int           // --num-kv-blocks; 0 = by memory
 	StateBlocks    int           // --num-state-blocks; 0 = one a sequence
 	Drafts         int           // num_speculative_tokens; 0 = plain decoding
-	MaxLogProbs    int           // --max-logprobs; -1 = the vocabulary
+	MaxLogProbs    int           // --max-logprobs; -1 = the vocabulary, 0 = only the token's own
 	MaxQueue       int           // waiting requests before ErrQueueFull; 0 = 4096
 	MemoryFraction float64       // --gpu-memory-utilization: share of the free memory that may be taken
 	SwapBytes      int64         // host memory for swapped-out sequences; 0 = a quarter of the free memory

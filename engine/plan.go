@@ -61,7 +61,8 @@ func makePlan(spec model.Spec, o Options, act kernels.DType, free, weights int64
 		return nil, err
 	}
 	p.Sampler = sampler.Config{
-		Slots: p.MaxSeqs + 1, Vocab: spec.Vocab, Drafts: o.Drafts, MaxTop: o.MaxLogProbs,
+		Slots: p.MaxSeqs + 1, Vocab: spec.Vocab, Drafts: o.Drafts,
+		MaxTop:  max(o.MaxLogProbs, 1), // even a request for none needs the token's own
 		MaxRows: p.MaxTokens, TileRows: min(defaultTile, p.MaxTokens),
 	}
 	p.SamplerBytes = p.Sampler.Bytes()
