@@ -2,6 +2,7 @@ package kernels
 
 // Ops are the operations a program is made of, executed in order. Each takes one parameter struct by value (so that
 // calls do not allocate) whose Validate an implementation calls first: a violation is a broken invariant and panics.
+// Outputs overlap neither inputs nor each other. Rows of matrices that belong to no token of the call stay as they are.
 type Ops interface {
 	// Upload copies host memory to the device; src must not change until a later ticket is done.
 	Upload(dst Buffer, src []byte)

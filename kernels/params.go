@@ -20,7 +20,8 @@ type Slots struct {
 }
 
 // Begin derives the inputs of a step. For step row r: N[r] = min(Want[r], room to MaxLen) if its slot is active, else 0;
-// its tokens are Last, Drafts[0..N-2], then padding (id 0, position -1). Position of token j is origin + h + j.
+// its tokens are Last, Drafts[0..N-2], then padding (id 0, position -1). Position of token j is origin + h + j; Last has
+// position origin + h already, so the room is MaxLen - (origin + h) - 1. N is never negative nor above T.
 // Prefill rows take PrefillIDs in their packed order; their N is given.
 type Begin struct {
 	Step, Prefill Rows
@@ -86,6 +87,8 @@ type GatherRows struct {
 // Head i of token t of Q starts at column i*QStride (QStride > HeadDim where a gate sits between heads). q and k are
 // RMS-normalised by head if QNorm is given, then the first Rotary dims are rotated (pair i with i+Rotary/2, angle
 // Pos * InvFreq[i]); 0 = no rotation. Tokens that do not count write nothing to the cache and zeros to QOut.
+// Pos is for the rotation only: token j of a row is stored as token origin + h + j of its slot. F8E4M3 elements are
+// value / scale with the scale as stored in float32; a head of zeros without a fixed scale has scale 1.
 type WriteKV struct {
 	Rows         Rows
 	Cursors      Cursors
@@ -103,7 +106,8 @@ type WriteKV struct {
 	QOut         Mat // [tokens, QHeads*HeadDim]
 }
 
-// Attend is softmax(Scale * q K^T) V over the tokens 0..position of the row's sequence; with Gate the result is
+// Attend is softmax(Scale * q K^T) V over the tokens 0..position of the row's sequence, position being origin + h + j
+// for token j of the row; entries of a page behind it may hold anything, NaN too. With Gate the result is
 // multiplied by sigmoid(gate), whose head i starts at column i*GateStride. Query head i reads KV head
 // i / (QHeads/KV.Heads).
 type Attend struct {
@@ -120,6 +124,10 @@ type Attend struct {
 
 // Mamba2 parameters; matrices are indexed by token of the batch. Math: models.md 1.c. Rounding: x, B and dt are
 // rounded to their record dtype once and used rounded by the same step.
+//
+// A step writes its N records and N raw rows, and nothing else in the rings. A scan writes no records; in the
+// convolution ring it writes raw rows of its own such that the last Taps-1 before the next token are there. The fold
+// uses Rows, Cursors, State, Dims and A only (ValidateFold).
 type Mamba2 struct {
 	Rows    Rows
 	Cursors Cursors
@@ -139,7 +147,8 @@ type Mamba2 struct {
 	Out        Mat // [.., Inner]
 }
 
-// Delta parameters (Gated DeltaNet); matrices are indexed by token of the batch. Math: models.md 2.c.
+// Delta parameters (Gated DeltaNet); matrices are indexed by token of the batch. Math: models.md 2.c; q and k are divided
+// by sqrt(sum of squares + 1e-6). Rings and folds as for Mamba2, the fold needs no parameters; u saturates when float16.
 type Delta struct {
 	Rows    Rows
 	Cursors Cursors
@@ -165,7 +174,7 @@ const (
 )
 
 // Route chooses TopK experts a token: by score + Bias, restricted to the TopGroups groups with the largest sum of their
-// two best if Groups > 1; ties go to the lower id. Weights are the scores without bias, divided by their sum (+1e-20)
+// two best (of score + Bias) if Groups > 1; ties, of groups too, go to the lower id. Weights are the scores without bias, divided by their sum (+1e-20)
 // if Normalize, times Scale. IDs are in order of decreasing selection score.
 type Route struct {
 	Logits            Mat // f32 [tokens, experts]

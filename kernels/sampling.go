@@ -40,13 +40,16 @@ type SlotTables struct {
 func (t SlotTables) MaskWords() int { return (t.Vocab + 31) / 32 }
 
 // Sample handles one tile of logit rows. Row i belongs to token Token[i] of the batch and slot Slot[i] (0: skipped,
-// Out = -1) and predicts the token with index p = Pos[Token[i]] + 1.
+// Out = -1, nothing else of the row is read, its log probabilities are undefined) and predicts the token with index
+// p = Pos[Token[i]] + 1.
 //
 // Order: log probabilities are of the raw logits. Then logit bias, allowed mask, stop ids masked while p < MinLen,
 // penalties (repetition over prompt and output, then frequency and presence over output), where the Depth[i] tokens
 // IDs[Token[i]-Depth[i]+1 .. Token[i]] count as output too; then temperature, min-p, top-k, top-p; ties go to the
-// lower id. The draw is Uniform(Seed, p) over the remaining candidates in order of id. Temperature 0: the largest
-// adjusted logit, lowest id.
+// lower id. Min-p drops what is less probable than MinP times the most probable; top-p keeps the shortest run of the
+// most probable that holds the share TopP of what min-p and top-k left, one at least. The draw takes the first candidate,
+// in order of id, whose running sum of probability exceeds Uniform(Seed, p) times the total. Temperature 0: the largest
+// adjusted logit, lowest id; min-p, top-k and top-p do not apply. Where masks leave nothing the token is 0.
 //
 // Target[i] >= 0 scores that token instead: Out = Target, its log probability, nothing is drawn.
 type Sample struct {
@@ -82,11 +85,13 @@ const (
 //
 // Step row r (slot s, n = N[r]): samples S_0..S_{n-1} are Sampled[SampleFirst + r*T ...]. a = 1 + the number of leading
 // drafts with S_j == Drafts[j]; the run S_0..S_{a-1} is cut after the first stop id (if its index >= MinLen) or when
-// the sequence reaches MaxLen; such a row becomes inactive. Cursor.CommitStep(n, a). Last = S_{a-1}. Counts of the
-// accepted samples are incremented where penalties are used. n = 0: Accepted = 0, nothing changes.
+// the sequence reaches MaxLen; such a row becomes inactive. S_j has index Pos of the row's first token + 1 + j; a stop id
+// that is the last possible token is FinishStop. Cursor.CommitStep(n, a). Last = S_{a-1}. Counts of the a samples that
+// remain are incremented where penalties are used. n = 0: Accepted = 0, Finish = Running, nothing changes.
 //
 // Prefill row r: Cursor.CommitPrefill(N[r]). If Final[r] >= 0 the row's prompt is complete and Sampled[Final[r]] is its
-// first token: Last, stops and counts as above, and the slot becomes active unless it stopped.
+// first token (index Pos of the row's last token + 1): Last, stops, length and counts as above, and the slot becomes
+// active unless it ended. N[r] = 0: as n = 0 above, whatever Final says.
 type Commit struct {
 	Step, Prefill Rows
 	Cursors       Cursors
