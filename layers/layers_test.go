@@ -131,6 +131,12 @@ func TestBadTensors(t *testing.T) {
 	s.put("ok.weight", kernels.F32, []float32{1, 2}, 2)
 	s.put("scaled.weight", kernels.F8E4M3, []float32{1, 2}, 2)
 	s.put("scaled.weight_scale", kernels.F32, []float32{1})
+	s.put("stacked", kernels.F8E4M3, []float32{1, 2}, 1, 1, 2)
+	s.put("stacked_scale_inv", kernels.F32, []float32{1}, 1)
+	l := NewLoader(ref.New(), s)
+	if l.Experts(1, 2, ExpertForm{Stacked: true, Parts: []Part{{"stacked", 1}}}); !errors.Is(l.Err(), ErrQuantised) {
+		t.Errorf("stacked experts with scales: %v", l.Err())
+	}
 	for _, name := range []string{"nan", "inf", "int", "short", "scaled", "none"} {
 		l := NewLoader(ref.New(), s)
 		l.Vector(name+".weight", Plain, 2)

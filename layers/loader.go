@@ -83,7 +83,8 @@ func (l *Loader) tensor(name string, d kernels.DType, init model.Init, shape ...
 // ErrQuantised is wrapped when a tensor is stored in a quantised format.
 var ErrQuantised = errors.New("this quantised format is not supported yet")
 
-// Companions of a quantised matrix X.weight, and the format they belong to; the first that is there decides.
+// Companions of a quantised matrix, and the format they belong to; the first that is there decides. The matrix X.weight
+// of one layer has X + suffix; stacked experts, which have no .weight, have the suffixes without it.
 var formats = []struct{ suffix, format string }{
 	{".weight_scale_2", "NVFP4"},
 	{".weight_global_scale", "compressed-tensors NVFP4"},
@@ -92,14 +93,16 @@ var formats = []struct{ suffix, format string }{
 	{".weight_scale", "FP8"},
 	{".qweight", "GPTQ or AWQ"},
 	{".scales", "MLX"},
+	{"_blocks", "MXFP4"},
+	{"_weight_scale", "NVFP4 or FP8"},
+	{"_scale_2", "NVFP4"},
+	{"_scale_inv", "block FP8"},
+	{"_scale", "FP8"},
 }
 
 // quantised names the format of a matrix that is not stored as plain numbers.
 func (l *Loader) quantised(name string) error {
-	base, is := strings.CutSuffix(name, ".weight")
-	if !is {
-		return nil
-	}
+	base := strings.TrimSuffix(name, ".weight")
 	for _, f := range formats {
 		if l.src.Has(base + f.suffix) {
 			return fmt.Errorf("tensor %s is stored as %s: %w", name, f.format, ErrQuantised)

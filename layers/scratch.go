@@ -8,7 +8,8 @@ import (
 )
 
 // Scratch is activation memory, handed out in stack order: what a layer takes it releases when it is done, so that
-// all layers share the same bytes. Without memory it only measures: run the largest step against Discard, then Alloc.
+// all layers share the same bytes. Without memory it only measures: run the largest step against Discard, then Alloc
+// and take again what shall stay.
 type Scratch struct {
 	act        kernels.DType
 	buf        kernels.Buffer
@@ -18,23 +19,13 @@ type Scratch struct {
 // NewScratch measures for activations of type act.
 func NewScratch(act kernels.DType) *Scratch { return &Scratch{act: act} }
 
-// Alloc takes the memory that was measured.
+// Alloc takes the memory that was measured; what was handed out before is void.
 func (s *Scratch) Alloc(dev kernels.Device) error {
 	b, err := dev.Alloc(max(s.peak, 1))
 	if err != nil {
 		return fmt.Errorf("activations: %w", err)
 	}
 	s.buf, s.used = b, 0
-	return nil
-}
-
-// Keep makes m a matrix of activations that outlives what Release gives back.
-func (s *Scratch) Keep(dev kernels.Device, m *kernels.Mat, rows, cols int) error {
-	b, err := dev.Alloc(int64(rows) * int64(cols) * int64(s.act.Size()))
-	if err != nil {
-		return fmt.Errorf("activations: %w", err)
-	}
-	*m = kernels.NewMat(b, s.act, rows, cols)
 	return nil
 }
 

@@ -170,7 +170,14 @@ func TestWantIsWhatIsRead(t *testing.T) {
 		g := openGolden(t, name)
 		source := reform(t, g, func(n string) string { return n })
 		dev := ref.New()
+		free := dev.MemoryFree()
 		m := must(g.config.Load(dev, source, 8))(t)
+		planned := g.config.(interface {
+			ActivationBytes(kernels.DType, int) int64
+		}).ActivationBytes(kernels.F32, 8)
+		if used := free - dev.MemoryFree(); used < planned || used > planned+m.WeightBytes() {
+			t.Errorf("%s: %d bytes allocated, %d planned for activations beside weights", name, used, planned)
+		}
 		want, numbers := g.config.Want(), 0
 		for _, s := range want {
 			if h, ok := source.tensors[s.Name]; !ok || !slices.Equal(h.Shape, s.Shape) || h.DType != s.DType {

@@ -19,6 +19,7 @@ type Model struct {
 	mtp         *mtp
 	scratch     *layers.Scratch
 	hidden      kernels.Mat // [max tokens, hidden], outlives a forward pass
+	base        int64       // depth of the scratch memory above what outlives a pass
 	weightBytes int64
 }
 
@@ -33,28 +34,39 @@ type layer struct {
 	mlp       layers.MLP
 }
 
-// allocate takes the activation memory that the largest batch needs.
-func (m *Model) allocate(dev kernels.Device, maxTokens int) error {
-	s := layers.NewScratch(dev.Activations())
-	m.scratch = s
-	if err := s.Keep(dev, &m.hidden, maxTokens, m.config.hidden); err != nil {
-		return err
+// keep takes the matrices that outlive a forward pass from the bottom of the scratch memory.
+func (m *Model) keep(maxTokens int) {
+	m.hidden = m.scratch.Mat(maxTokens, m.config.hidden)
+	if m.mtp != nil {
+		m.mtp.hidden = m.scratch.Mat(maxTokens, m.config.hidden)
 	}
-	c := m.config
-	largest := layers.LargestBatch(maxTokens, c.Spec())
+	m.base = m.scratch.Mark()
+}
+
+// measure finds out the activation memory of the largest batch by running it against operations that do nothing.
+func (m *Model) measure(act kernels.DType, maxTokens int) {
+	m.scratch = layers.NewScratch(act)
+	m.keep(maxTokens)
+	largest := layers.LargestBatch(maxTokens, m.config.Spec())
 	m.Forward(layers.Discard{}, largest)
 	if m.mtp != nil {
-		if err := s.Keep(dev, &m.mtp.hidden, maxTokens, c.hidden); err != nil {
-			return err
-		}
 		m.mtp.Forward(layers.Discard{}, largest, m.hidden, kernels.Buffer{})
 	}
-	return s.Alloc(dev)
+}
+
+// allocate takes the activation memory.
+func (m *Model) allocate(dev kernels.Device, maxTokens int) error {
+	m.measure(dev.Activations(), maxTokens)
+	if err := m.scratch.Alloc(dev); err != nil {
+		return err
+	}
+	m.keep(maxTokens)
+	return nil
 }
 
 // Forward runs all layers and the final norm.
 func (m *Model) Forward(o kernels.Ops, b *model.Batch) kernels.Mat {
-	m.scratch.Release(0)
+	m.scratch.Release(m.base)
 	x := m.scratch.Mat(b.Tokens, m.config.hidden)
 	m.vocabulary.Embed(o, b.IDs, x)
 	out := m.hidden.RowRange(0, b.Tokens)

@@ -22,7 +22,7 @@ type mtp struct {
 // Forward pairs hidden[i] with the embedding of next[i] and returns the head's hidden rows, valid until the next call.
 func (h *mtp) Forward(o kernels.Ops, b *model.Batch, hidden kernels.Mat, next kernels.Buffer) kernels.Mat {
 	s, n := h.model.scratch, h.model.config.hidden
-	s.Release(0)
+	s.Release(h.model.base)
 	x, pair := s.Mat(b.Tokens, n), s.Mat(b.Tokens, 2*n)
 	h.model.vocabulary.Embed(o, next, x)
 	h.embeddingNorm.Forward(o, x, kernels.Mat{}, pair.ColRange(0, n))
