@@ -42,22 +42,22 @@ func (s *deltaScan) do(i, worker int) {
 type deltaChunk struct {
 	deltaGroup
 	states       []float32
-	k, kt        tile // [tokens, KeyDim], [KeyDim, tokens]
+	q, k         tile // [tokens, KeyDim]
 	keyed, mixed tile // k_t . k_j and q_t . k_j at [t, j]
 	mix          tile // one of them times decays, for one head
 	u, y, scaled tile // [tokens, ValueDim] of one head
 	since        []float64
+	decays       []float64
 	factors      []float32
 }
 
 func (c *deltaChunk) allocate() {
 	q := min(chunkTokens, c.row.n)
-	columns := (q + 15) &^ 15
 	f := &c.m.floats
 	c.states = f.take(c.heads * c.d.KeyDim * c.d.ValueDim)
 	c.q, c.k = grid(f.take(q*c.d.KeyDim), c.d.KeyDim), grid(f.take(q*c.d.KeyDim), c.d.KeyDim)
-	c.v, c.kt = grid(f.take(q*c.width), c.width), grid(f.take(c.d.KeyDim*columns), columns)
-	c.keyed, c.mixed, c.mix = grid(f.take(q*columns), columns), grid(f.take(q*columns), columns), grid(f.take(q*columns), columns)
+	c.v = grid(f.take(q*c.width), c.width)
+	c.keyed, c.mixed, c.mix = grid(f.take(q*q), q), grid(f.take(q*q), q), grid(f.take(q*q), q)
 	c.u, c.y = grid(f.take(q*c.d.ValueDim), c.d.ValueDim), grid(f.take(q*c.d.ValueDim), c.d.ValueDim)
 	c.scaled = grid(f.take(q*c.d.ValueDim), c.d.ValueDim)
 	c.since, c.decays, c.factors = c.m.doubles.take(q), c.m.doubles.take(q), f.take(q)
@@ -84,14 +84,13 @@ func (c *deltaChunk) storeState() {
 
 // run is q tokens of the row from token from on.
 func (c *deltaChunk) run(conv *convolution, from, q int) {
-	dim := c.d.KeyDim
 	for t := range q {
-		c.convolve(conv, from+t, c.query(t), c.k.data[t*dim:][:dim], c.v.data[t*c.width:][:c.width])
+		c.convolve(conv, from+t, line(c.q, t), line(c.k, t), line(c.v, t))
 	}
-	transpose(c.kt, c.k, q, dim)
-	columns := (q + 15) &^ 15
-	product(c.keyed, 0, tile{}, c.k, c.kt, q, columns, dim)
-	product(c.mixed, 0, tile{}, c.q, c.kt, q, columns, dim)
+	for t := range q {
+		dots(line(c.keyed, t), c.k, line(c.k, t), t)
+		dots(line(c.mixed, t), c.k, line(c.q, t), t+1)
+	}
 	for head := c.head0; head < c.head0+c.heads; head++ {
 		c.head(head, from, q)
 	}
@@ -112,8 +111,8 @@ func (c *deltaChunk) head(head, from, q int) {
 	lowerProduct(c.y, c.mix, c.u, q, dim)
 	before := replayWeights(c.factors[:q], c.decays[:q])
 	for t := range q {
-		scaleInto(c.scaled.data[t*dim:][:dim], c.u.data[t*dim:], c.factors[t])
-		c.finish(from+t, head, c.y.data[t*dim:][:dim])
+		scaleMul(line(c.scaled, t), c.u.data[t*dim:], nil, c.factors[t])
+		c.finish(from+t, head, line(c.y, t))
 	}
 	product(state, before, state, c.k.transposed(), c.scaled, c.d.KeyDim, dim, q)
 }
@@ -124,7 +123,7 @@ func (c *deltaChunk) solve(head, from, q int) {
 	dim := c.d.ValueDim
 	scaleByDecay(c.u, c.decays[:q], dim)
 	for t := range q {
-		beta, u := c.beta(from+t, head), c.u.data[t*dim:][:dim]
+		beta, u := c.beta(from+t, head), line(c.u, t)
 		for i, v := range c.v.data[t*c.width+(head-c.head0)*dim:][:dim] {
 			u[i] = beta * (v - u[i])
 		}

@@ -57,27 +57,36 @@ func (s *deltaFold) do(i, worker int) {
 	if g.row.n == 0 || g.row.cursor.H == 0 {
 		return
 	}
-	for head := range g.heads {
-		g.fold(g.head0 + head)
+	h := int(g.row.cursor.H)
+	g.rings.b.gather(g.records.k, g.row.cursor.Origin, h, g.k0)
+	for head := g.head0; head < g.head0+g.heads; head++ {
+		g.load(head, h, 0)
+		g.fold(head)
 	}
 }
 
 // deltaGroup is one key head of one row: its value heads are head0.., whose channels of v, z, u and the output start
 // at v0; its own q and k channels start at k0.
 type deltaGroup struct {
-	p              *kernels.Delta
-	d              kernels.DeltaDims
-	m              *ssmMemory
-	row            replayRow
-	rings          rings
-	out, z         rows
-	heads, head0   int
-	width, v0, k0  int
-	q, v           tile // [n, KeyDim], [n, width]
-	withK, withQ   tile // [n, h+n]: keys of the records times key, query of token t
-	stateK, stateQ tile // [n, ValueDim] of one head: the checkpoint times key, query of token t
-	decays         []float64
-	weights        []float32
+	p             *kernels.Delta
+	d             kernels.DeltaDims
+	m             *ssmMemory
+	row           replayRow
+	rings         rings
+	out, z        rows
+	heads, head0  int
+	width, v0, k0 int
+	probes, v     tile // [2n, KeyDim]: keys, then queries of the new tokens; [n, width]
+	scores        tile // [2n, h+n]: probes times the keys of the records
+	held          tile // [2n, ValueDim]: the checkpoint of one head times the probes
+	records       deltaRecords
+	weights       []float32
+}
+
+// deltaRecords are a group's records side by side: keys of all, u and decay of one value head.
+type deltaRecords struct {
+	k, u   tile // [records, KeyDim], [records, ValueDim]
+	decays []float64
 }
 
 func newDeltaGroup(p *kernels.Delta, i int, m *ssmMemory) deltaGroup {
@@ -90,9 +99,20 @@ func newDeltaGroup(p *kernels.Delta, i int, m *ssmMemory) deltaGroup {
 	g.v0, g.k0 = key*g.width, key*d.KeyDim
 	g.rings = ringsOf(p.State, g.row.slot)
 	g.out, g.z = rowsOf(p.Out), rowsOf(p.Z)
-	g.decays = m.doubles.take(p.State.Window.Records())
-	g.weights = m.floats.take(p.State.Window.Records())
+	n := p.State.Window.Records()
+	g.weights = m.floats.take(n)
+	g.records = deltaRecords{
+		grid(m.floats.take(n*d.KeyDim), d.KeyDim), grid(m.floats.take(n*d.ValueDim), d.ValueDim), m.doubles.take(n),
+	}
 	return g
+}
+
+// load gathers u of the first n records of a head, and the decays of those and the next more.
+func (g *deltaGroup) load(head, n, more int) {
+	g.rings.x.gather(g.records.u, g.row.cursor.Origin, n, head*g.d.ValueDim)
+	for j := range n + more {
+		g.records.decays[j] = math.Exp(float64(g.rings.decay.row(g.row.cursor.Origin + int32(j))[head]))
+	}
 }
 
 // append convolves the new tokens, stores keys and decays, and multiplies the keys of all records with the new keys
@@ -100,30 +120,27 @@ func newDeltaGroup(p *kernels.Delta, i int, m *ssmMemory) deltaGroup {
 func (g *deltaGroup) append() {
 	n, records := g.row.n, int(g.row.cursor.H)+g.row.n
 	f := &g.m.floats
-	g.q, g.v = grid(f.take(n*g.d.KeyDim), g.d.KeyDim), grid(f.take(n*g.width), g.width)
-	g.withK, g.withQ = grid(f.take(n*records), records), grid(f.take(n*records), records)
-	g.stateK, g.stateQ = grid(f.take(n*g.d.ValueDim), g.d.ValueDim), grid(f.take(n*g.d.ValueDim), g.d.ValueDim)
+	g.probes, g.v = grid(f.take(2*n*g.d.KeyDim), g.d.KeyDim), grid(f.take(n*g.width), g.width)
+	g.scores, g.held = grid(f.take(2*n*records), records), grid(f.take(2*n*g.d.ValueDim), g.d.ValueDim)
 	conv := newConvolution(g.m, g.p.QKV, g.p.ConvW, kernels.Buffer{}, g.d.Taps, g.rings.conv, g.row)
 	for t := range n {
 		i := g.row.next() + int32(t)
-		g.convolve(&conv, t, g.query(t), g.key(i), g.v.data[t*g.width:][:g.width])
+		key := line(g.probes, t)
+		g.convolve(&conv, t, line(g.probes, n+t), key, line(g.v, t))
+		copy(g.rings.b.row(i)[g.k0:], key)
 		decay := g.rings.decay.row(i)[g.head0:]
 		for head := range g.heads {
 			decay[head] = g.logDecay(t, g.head0+head)
 		}
 	}
 	g.keep(&conv, 0)
+	g.rings.b.gather(g.records.k, g.row.cursor.Origin, records, g.k0)
 	for t := range n {
-		upTo := records - n + t + 1
-		g.rings.b.dots(g.withK.data[t*records:][:upTo-1], g.row.cursor.Origin, g.k0, g.key(g.row.next()+int32(t)))
-		g.rings.b.dots(g.withQ.data[t*records:][:upTo], g.row.cursor.Origin, g.k0, g.query(t))
+		before := records - n + t
+		dots(line(g.scores, t), g.records.k, line(g.probes, t), before)
+		dots(line(g.scores, n+t), g.records.k, line(g.probes, n+t), before+1)
 	}
 }
-
-func (g *deltaGroup) query(t int) []float32 { return g.q.data[t*g.d.KeyDim:][:g.d.KeyDim] }
-
-// key is the key of the record of token i.
-func (g *deltaGroup) key(i int32) []float32 { return g.rings.b.row(i)[g.k0 : g.k0+g.d.KeyDim] }
 
 // convolve is q, k (normalised) and v of token t.
 func (g *deltaGroup) convolve(conv *convolution, t int, q, k, v []float32) {
@@ -152,78 +169,56 @@ func (g *deltaGroup) beta(t, head int) float32 {
 	return float32(logistic(float64(rowsOf(g.p.B).row(g.row.first + t)[head])))
 }
 
-// loadDecays reads the decays of the first n records of a head.
-func (g *deltaGroup) loadDecays(head, n int) {
-	for j := range n {
-		g.decays[j] = math.Exp(float64(g.rings.decay.row(g.row.cursor.Origin + int32(j))[head]))
-	}
-}
-
 // output finishes the records of the new tokens for one head (paper Eq. 10) and writes their outputs (Eq. 11).
 func (g *deltaGroup) output(head int) {
-	n, h, dim := g.row.n, int(g.row.cursor.H), g.d.ValueDim
-	g.multiplyCheckpoint(head)
-	g.loadDecays(head, h+n)
+	n, h := g.row.n, int(g.row.cursor.H)
+	state := headState(g.p.State, g.row.cursor.Src, head, g.d.ValueDim, g.d.KeyDim)
+	multiplyState(g.held, state, g.probes, 2*n, g.d.ValueDim, g.d.KeyDim)
+	g.load(head, h, n)
 	for t := range n {
 		g.correct(head, t)
-		y := g.stateQ.data[t*dim:][:dim]
-		g.addRecords(y, h+t+1, 1, g.withQ.data[t*g.withQ.rows:], head)
+		y := line(g.held, n+t)
+		g.addRecords(y, h+t+1, 1, line(g.scores, n+t))
 		g.finish(t, head, y)
-	}
-}
-
-// multiplyCheckpoint is S k and S q of the new tokens; every part of S is read once.
-func (g *deltaGroup) multiplyCheckpoint(head int) {
-	state := headState(g.p.State, g.row.cursor.Src, head, g.d.ValueDim, g.d.KeyDim)
-	for i := 0; i < g.d.ValueDim; i += stateRows {
-		m := min(stateRows, g.d.ValueDim-i)
-		part := grid(state[i*g.d.KeyDim:], g.d.KeyDim)
-		for t := range g.row.n {
-			dots(g.stateK.data[t*g.stateK.rows+i:][:m], part, g.key(g.row.next()+int32(t)), m)
-			dots(g.stateQ.data[t*g.stateQ.rows+i:][:m], part, g.query(t), m)
-		}
 	}
 }
 
 // correct writes u of token t, whose earlier tokens have theirs: beta * (v - decayed state before it times its key).
 func (g *deltaGroup) correct(head, t int) {
 	h, dim := int(g.row.cursor.H), g.d.ValueDim
-	held := g.stateK.data[t*dim:][:dim]
-	g.addRecords(held, h+t, float32(g.decays[h+t]), g.withK.data[t*g.withK.rows:], head)
-	u := g.rings.x.row(g.row.next() + int32(t))[head*dim:][:dim]
-	v := g.v.data[t*g.width+(head-g.head0)*dim:]
+	held := line(g.held, t)
+	g.addRecords(held, h+t, float32(g.records.decays[h+t]), line(g.scores, t))
+	u, v := line(g.records.u, h+t), line(g.v, t)[(head-g.head0)*dim:]
 	beta := g.beta(t, head)
 	for i := range u {
 		u[i] = beta * (v[i] - held[i])
 	}
+	copy(g.rings.x.row(g.row.next() + int32(t))[head*dim:], u)
 }
 
 // addRecords turns y = S q into last * (the state after n records) q, given the keys of the records times q.
-func (g *deltaGroup) addRecords(y []float32, n int, last float32, products []float32, head int) {
+func (g *deltaGroup) addRecords(y []float32, n int, last float32, products []float32) {
 	coef := g.weights[:n]
-	before := replayWeights(coef, g.decays)
+	before := replayWeights(coef, g.records.decays)
 	for j := range coef {
 		coef[j] *= last * products[j]
 	}
 	yt := grid(y, len(y))
-	g.rings.x.product(yt, last*before, yt, grid(coef, n), 1, len(y), g.row.cursor.Origin, n, head*g.d.ValueDim)
+	product(yt, last*before, yt, grid(coef, n), g.records.u, 1, len(y), n)
 }
 
-// fold replays the h committed records of a head from block Src into block Dst.
+// fold replays the h committed records of a head, which are loaded, from block Src into block Dst.
 func (g *deltaGroup) fold(head int) {
-	h := int(g.row.cursor.H)
-	g.loadDecays(head, h)
-	before := replayWeights(g.weights[:h], g.decays)
-	foldRecords(g.m, g.p.State, g.row, head, g.d.ValueDim, g.d.KeyDim, before, g.weights[:h], g.rings, head*g.d.ValueDim, g.k0)
+	weights := g.weights[:g.row.cursor.H]
+	before := replayWeights(weights, g.records.decays)
+	foldRecords(g.p.State, g.row.cursor, head, before, weights, g.records.u, g.records.k)
 }
 
 // finish normalises y of token t and head, gates it and writes it out.
 func (g *deltaGroup) finish(t, head int, y []float32) {
 	factor := rootMeanSquare(y, g.p.Eps)
 	from, to := head*g.d.ValueDim, (head+1)*g.d.ValueDim
-	out, w := g.out.row(g.row.first + t)[from:to], f32(g.p.NormW)
-	for i, v := range y {
-		out[i] = v * factor * w[i]
-	}
+	out := g.out.row(g.row.first + t)[from:to]
+	scaleMul(out, y, f32(g.p.NormW), factor)
 	siluMul(out, g.z.row(g.row.first + t)[from:to], out)
 }

@@ -41,26 +41,25 @@ func (s *mamba2Scan) do(i, worker int) {
 // mamba2Chunk is a chunk of one group of heads (SSD, Mamba-2 sec. 6). States are transposed: [State, HeadDim] a head.
 type mamba2Chunk struct {
 	mamba2Group
-	states   []float32
-	x, b, bt tile // [tokens, width], [tokens, State], [State, tokens]
-	dts      tile // [tokens, heads]
-	pairs    tile // C_t . B_j at [t, j]
-	mix      tile // the same, times decays and dt, for one head
-	scaled   tile // x times its factor in the state at the chunk's end
-	since    []float64
-	factors  []float32
+	states  []float32
+	x, b    tile // [tokens, width], [tokens, State]
+	dts     tile // [tokens, heads]
+	pairs   tile // C_t . B_j at [t, j]
+	mix     tile // the same, times decays and dt, for one head
+	scaled  tile // x times its factor in the state at the chunk's end
+	since   []float64
+	decays  []float64
+	factors []float32
 }
 
 func (c *mamba2Chunk) allocate() {
 	q := min(chunkTokens, c.row.n)
-	columns := (q + 15) &^ 15
 	f := &c.m.floats
 	c.states = f.take(c.heads * c.d.State * c.d.HeadDim)
 	c.x, c.y = grid(f.take(q*c.width), c.width), grid(f.take(q*c.width), c.width)
 	c.b, c.c = grid(f.take(q*c.d.State), c.d.State), grid(f.take(q*c.d.State), c.d.State)
-	c.bt = grid(f.take(c.d.State*columns), columns)
 	c.dts = grid(f.take(q*c.heads), c.heads)
-	c.pairs, c.mix = grid(f.take(q*columns), columns), grid(f.take(q*columns), columns)
+	c.pairs, c.mix = grid(f.take(q*q), q), grid(f.take(q*q), q)
 	c.scaled = grid(f.take(q*c.d.HeadDim), c.d.HeadDim)
 	c.since, c.decays, c.factors = c.m.doubles.take(q), c.m.doubles.take(q), f.take(q)
 }
@@ -96,16 +95,17 @@ func (r replayRow) readBlock() int32 {
 // run is q tokens of the row from token from on.
 func (c *mamba2Chunk) run(conv *convolution, from, q int) {
 	for t := range q {
-		c.convolve(conv, from+t, c.x.data[t*c.width:][:c.width], c.b.data[t*c.d.State:][:c.d.State], c.c.data[t*c.d.State:][:c.d.State])
-		c.timeSteps(from+t, c.dts.data[t*c.heads:][:c.heads])
+		c.convolve(conv, from+t, line(c.x, t), line(c.b, t), line(c.c, t))
+		c.timeSteps(from+t, line(c.dts, t))
 	}
-	transpose(c.bt, c.b, q, c.d.State)
-	product(c.pairs, 0, tile{}, c.c, c.bt, q, (q+15)&^15, c.d.State)
+	for t := range q {
+		dots(line(c.pairs, t), c.b, line(c.c, t), t+1)
+	}
 	for head := range c.heads {
 		c.head(head, q)
 	}
 	for t := range q {
-		c.finish(from+t, c.y.data[t*c.width:][:c.width])
+		c.finish(from+t, line(c.y, t))
 	}
 }
 
@@ -124,7 +124,7 @@ func (c *mamba2Chunk) head(head, q int) {
 	lowerProduct(y, c.mix, x, q, dim)
 	before := replayWeights(c.factors[:q], c.decays[:q])
 	for t := range q {
-		scaleInto(c.scaled.data[t*dim:][:dim], x.data[t*x.rows:], c.factors[t]**c.dts.at(t, head))
+		scaleMul(line(c.scaled, t), x.data[t*x.rows:], nil, c.factors[t]**c.dts.at(t, head))
 	}
 	product(state, before, state, c.b.transposed(), c.scaled, c.d.State, dim, q)
 }
@@ -147,14 +147,6 @@ func scaleByDecay(y tile, decays []float64, n int) {
 	for t, a := range decays {
 		w *= a
 		scale(decayWeight(w), y.data[t*y.rows:][:n])
-	}
-}
-
-// scaleInto is dst = a*x.
-func scaleInto(dst, x []float32, a float32) {
-	x = x[:len(dst)]
-	for i := range dst {
-		dst[i] = a * x[i]
 	}
 }
 

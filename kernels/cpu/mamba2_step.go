@@ -6,8 +6,8 @@ import (
 	"reprise/kernels"
 )
 
-// stateRows is how many rows of a state are multiplied by all new tokens before the next are read (16 KB at 128
-// columns).
+// stateRows is how many rows of a state are multiplied by all vectors before the next are (16 KB at 128 columns), which
+// are asked for meanwhile.
 const stateRows = 32
 
 // Mamba2Step runs one task for each row and group of heads: the channels, records and norm of a group concern no other.
@@ -46,7 +46,7 @@ func (s *mamba2Step) do(i, worker int) {
 		}
 	}
 	for t := range g.row.n {
-		g.finish(t, g.y.data[t*g.width:(t+1)*g.width])
+		g.finish(t, line(g.y, t))
 	}
 }
 
@@ -60,25 +60,35 @@ func (s *mamba2Fold) do(i, worker int) {
 	if g.row.n == 0 || g.row.cursor.H == 0 {
 		return
 	}
-	for head := range g.heads {
-		g.fold(g.head0 + head)
+	h := int(g.row.cursor.H)
+	g.rings.b.gather(g.records.b, g.row.cursor.Origin, h, g.b0)
+	for head := g.head0; head < g.head0+g.heads; head++ {
+		g.load(head, h)
+		g.fold(head)
 	}
 }
 
 // mamba2Group is one group of heads of one row: the heads head0.., whose channels of x, z and the output start at x0,
 // and whose B starts at b0 in the records.
 type mamba2Group struct {
-	p                *kernels.Mamba2
-	d                kernels.Mamba2Dims
-	m                *ssmMemory
-	row              replayRow
-	rings            rings
-	out, z, dt       rows
-	heads, head0     int
-	width, x0, b0    int
-	c, scores, y     tile      // step: [n, State], [n, h+n], [n, width]
-	decays           []float64 // of the records of one head
-	weights, columns []float32
+	p             *kernels.Mamba2
+	d             kernels.Mamba2Dims
+	m             *ssmMemory
+	row           replayRow
+	rings         rings
+	out, z, dt    rows
+	heads, head0  int
+	width, x0, b0 int
+	c, scores, y  tile // step: [n, State], [n, h+n], [n, width]
+	records       mamba2Records
+	weights       []float32
+}
+
+// mamba2Records are a group's records side by side: B of all, x, dt and decay of one head.
+type mamba2Records struct {
+	b, x   tile // [records, State], [records, HeadDim]
+	dt     []float32
+	decays []float64
 }
 
 func newMamba2Group(p *kernels.Mamba2, i int, m *ssmMemory) mamba2Group {
@@ -91,9 +101,22 @@ func newMamba2Group(p *kernels.Mamba2, i int, m *ssmMemory) mamba2Group {
 	g.x0, g.b0 = group*g.width, group*d.State
 	g.rings = ringsOf(p.State, g.row.slot)
 	g.out, g.z, g.dt = rowsOf(p.Out), rowsOf(p.Z), rowsOf(p.Dt)
-	g.decays = m.doubles.take(p.State.Window.Records())
-	g.weights = m.floats.take(p.State.Window.Records())
+	n := p.State.Window.Records()
+	g.weights = m.floats.take(n)
+	g.records = mamba2Records{
+		grid(m.floats.take(n*d.State), d.State), grid(m.floats.take(n*d.HeadDim), d.HeadDim), m.floats.take(n), m.doubles.take(n),
+	}
 	return g
+}
+
+// load gathers x, dt and decay of the first n records of a head.
+func (g *mamba2Group) load(head, n int) {
+	r, a := &g.records, float64(f32(g.p.A)[head])
+	g.rings.x.gather(r.x, g.row.cursor.Origin, n, g.x0+(head-g.head0)*g.d.HeadDim)
+	for j := range n {
+		r.dt[j] = g.rings.decay.row(g.row.cursor.Origin + int32(j))[head]
+		r.decays[j] = math.Exp(a * float64(r.dt[j]))
+	}
 }
 
 // append convolves the new tokens, stores their records and computes what they have in common for all heads.
@@ -106,13 +129,13 @@ func (g *mamba2Group) append() {
 	for t := range n {
 		i := g.row.next() + int32(t)
 		x, b := g.rings.x.row(i)[g.x0:g.x0+g.width], g.rings.b.row(i)[g.b0:g.b0+g.d.State]
-		g.convolve(&conv, t, x, b, g.c.data[t*g.d.State:(t+1)*g.d.State])
+		g.convolve(&conv, t, x, b, line(g.c, t))
 		g.timeSteps(t, g.rings.decay.row(i)[g.head0:g.head0+g.heads])
 	}
 	g.keep(&conv, 0)
+	g.rings.b.gather(g.records.b, g.row.cursor.Origin, h+n, g.b0)
 	for t := range n {
-		row := g.scores.data[t*(h+n):]
-		g.rings.b.dots(row[:h+t+1], g.row.cursor.Origin, g.b0, g.c.data[t*g.d.State:(t+1)*g.d.State])
+		dots(line(g.scores, t), g.records.b, line(g.c, t), h+t+1)
 	}
 }
 
@@ -144,73 +167,55 @@ func (g *mamba2Group) timeSteps(t int, out []float32) {
 	}
 }
 
-// loadDecays reads the decays of the first n records of a head.
-func (g *mamba2Group) loadDecays(head, n int) {
-	a := float64(f32(g.p.A)[head])
-	for j := range n {
-		g.decays[j] = math.Exp(a * float64(g.dtOf(j, head)))
-	}
-}
-
-func (g *mamba2Group) dtOf(record, head int) float32 {
-	return g.rings.decay.row(g.row.cursor.Origin + int32(record))[head]
-}
-
 // output is y of the new tokens for one head from checkpoint and records (paper Eq. 6).
 func (g *mamba2Group) output(head int) {
 	n, h, dim := g.row.n, int(g.row.cursor.H), g.d.HeadDim
 	col := (head - g.head0) * dim
 	y := tile{g.y.data[col:], g.width, 1}
 	multiplyState(y, headState(g.p.State, g.row.cursor.Src, head, dim, g.d.State), g.c, n, dim, g.d.State)
-	g.loadDecays(head, h+n)
+	g.load(head, h+n)
 	for t := range n {
 		coef := g.weights[:h+t+1]
-		before := replayWeights(coef, g.decays)
-		for j, score := range g.scores.data[t*g.scores.rows:][:h+t+1] {
-			coef[j] *= g.dtOf(j, head) * score
+		before := replayWeights(coef, g.records.decays)
+		for j, score := range line(g.scores, t)[:h+t+1] {
+			coef[j] *= g.records.dt[j] * score
 		}
 		coef[h+t] += f32(g.p.D)[head]
 		yt := grid(y.data[t*y.rows:], y.rows)
-		g.rings.x.product(yt, before, yt, grid(coef, len(coef)), 1, dim, g.row.cursor.Origin, len(coef), g.x0+col)
+		product(yt, before, yt, grid(coef, len(coef)), g.records.x, 1, dim, len(coef))
 	}
 }
 
-// multiplyState is y[t] = S q[t] for n tokens, S [rows, cols]; every part of S is read once.
+// multiplyState is y[t] = S q[t] for n vectors, S [rows, cols]; every part of S is read once.
 func multiplyState(y tile, state []float32, q tile, n, rows, cols int) {
 	for i := 0; i < rows; i += stateRows {
 		m := min(stateRows, rows-i)
+		prefetch(&state[i*cols], m*cols, m*cols)
 		for t := range n {
 			dots(y.data[t*y.rows+i:][:m], grid(state[i*cols:], cols), q.data[t*q.rows:][:cols], m)
 		}
 	}
 }
 
-// fold replays the h committed records of a head from block Src into block Dst.
+// fold replays the h committed records of a head, which are loaded, from block Src into block Dst.
 func (g *mamba2Group) fold(head int) {
-	h, dim := int(g.row.cursor.H), g.d.HeadDim
-	g.loadDecays(head, h)
-	before := replayWeights(g.weights[:h], g.decays)
+	h, r := int(g.row.cursor.H), &g.records
+	before := replayWeights(g.weights[:h], r.decays)
 	for j := range h {
-		g.weights[j] *= g.dtOf(j, head)
+		g.weights[j] *= r.dt[j]
 	}
-	col := g.x0 + (head-g.head0)*dim
-	foldRecords(g.m, g.p.State, g.row, head, dim, g.d.State, before, g.weights[:h], g.rings, col, g.b0)
+	foldRecords(g.p.State, g.row.cursor, head, before, g.weights[:h], r.x, r.b)
 }
 
-// foldRecords is block Dst = before * block Src + sum of weights[j] * x_j b_j^T, for one head whose x and b start at
-// columns x0 and b0 of the records. The block is read and written once.
-func foldRecords(m *ssmMemory, s kernels.State, row replayRow, head, dim, state int, before float32, weights []float32, r rings, x0, b0 int) {
-	used := m.floats.used
-	x := grid(m.floats.take(len(weights)*dim), dim)
+// foldRecords is block Dst = before * block Src + sum of weights[j] * x_j b_j^T for one head. x is overwritten; every
+// part of the block is read and written once.
+func foldRecords(s kernels.State, c kernels.Cursor, head int, before float32, weights []float32, x, b tile) {
 	for j, w := range weights {
-		for i, v := range r.x.row(row.cursor.Origin + int32(j))[x0 : x0+dim] {
-			x.data[j*dim+i] = w * v
-		}
+		scale(w, line(x, j))
 	}
-	src := grid(headState(s, row.cursor.Src, head, dim, state), state)
-	dst := grid(headState(s, row.cursor.Dst, head, dim, state), state)
-	r.b.product(dst, before, src, x.transposed(), dim, state, row.cursor.Origin, len(weights), b0)
-	m.floats.used = used
+	src := grid(headState(s, c.Src, head, x.rows, b.rows), b.rows)
+	dst := grid(headState(s, c.Dst, head, x.rows, b.rows), b.rows)
+	product(dst, before, src, x.transposed(), b, x.rows, b.rows, len(weights))
 }
 
 // finish gates y of token t, normalises it over the group and writes it out; y is overwritten.
@@ -218,10 +223,7 @@ func (g *mamba2Group) finish(t int, y []float32) {
 	i := g.row.first + t
 	siluMul(y, g.z.row(i)[g.x0:g.x0+g.width], y)
 	scale := rootMeanSquare(y, g.p.Eps)
-	out, w := g.out.row(i)[g.x0:], f32(g.p.NormW)[g.x0:]
-	for j, v := range y {
-		out[j] = v * scale * w[j]
-	}
+	scaleMul(g.out.row(i)[g.x0:g.x0+g.width], y, f32(g.p.NormW)[g.x0:], scale)
 }
 
 // rootMeanSquare is the factor 1 / sqrt(mean of x^2 + eps).

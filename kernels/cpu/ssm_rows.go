@@ -94,27 +94,12 @@ func (r ring) row(i int32) []float32 {
 	return r.data[at : at+r.cols : at+r.cols]
 }
 
-// runs cuts n rows from token i on into two pieces of adjacent rows: the first has n1 rows, the second starts the ring.
-func (r ring) runs(i int32, n, col int) (first, second tile, n1 int) {
-	at := kernels.RingIndex(i, r.count)
-	return grid(r.data[at*r.cols+col:], r.cols), grid(r.data[col:], r.cols), min(n, r.count-at)
-}
-
-// product is dst [m, n] = beta*src + a [m, k] times columns col.. of the k rows from token i on.
-func (r ring) product(dst tile, beta float32, src, a tile, m, n int, i int32, k, col int) {
-	first, second, k1 := r.runs(i, k, col)
-	product(dst, beta, src, a, first, m, n, k1)
-	if k1 < k {
-		a.data = a.data[k1*a.cols:]
-		product(dst, 1, dst, a, second, m, n, k-k1)
+// gather copies columns col.. of the rows from token i on into the n rows of dst, which lie close together: rows of a
+// ring are often a power of two apart and would push each other out of the cache.
+func (r ring) gather(dst tile, i int32, n, col int) {
+	for j := range n {
+		copy(dst.data[j*dst.rows:][:dst.rows], r.row(i + int32(j))[col:])
 	}
-}
-
-// dots multiplies columns col.. of the rows from token i on by v, one row for each element of out.
-func (r ring) dots(out []float32, i int32, col int, v []float32) {
-	first, second, n1 := r.runs(i, len(out), col)
-	dots(out[:n1], first, v, n1)
-	dots(out[n1:], second, v, len(out)-n1)
 }
 
 // rings are the four rings of one layer in one slot.

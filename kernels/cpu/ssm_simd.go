@@ -17,6 +17,9 @@ func grid(data []float32, stride int) tile { return tile{data, stride, 1} }
 // transposed exchanges rows and columns.
 func (t tile) transposed() tile { return tile{t.data, t.cols, t.rows} }
 
+// line is row i of a grid that is as wide as its rows lie apart.
+func line(t tile, i int) []float32 { return t.data[i*t.rows:][:t.rows] }
+
 func (t tile) at(i, j int) *float32 { return &t.data[i*t.rows+j*t.cols] }
 
 // product is dst [m, n] = beta*src + a b, with a [m, k] and b [k, n]; without data in src, a b. Columns of b, src and
@@ -105,6 +108,13 @@ func dotsWhole(out []float32, a tile, v []float32, m, n int) {
 	}
 }
 
+// prefetch asks for n floats that lie ahead floats after p, which may be anywhere.
+func prefetch(p *float32, ahead, n int) {
+	if ssmSIMD && n >= 16 {
+		prefetch64(p, 4*ahead, n/16)
+	}
+}
+
 // siluMul is out = siluOf(z) * y; out may be z or y.
 func siluMul(out, z, y []float32) {
 	n := 0
@@ -115,6 +125,24 @@ func siluMul(out, z, y []float32) {
 	}
 	for i := n; i < len(out); i++ {
 		out[i] = siluOf(z[i]) * y[i]
+	}
+}
+
+// scaleMul is out = a * x * w; without w, a * x.
+func scaleMul(out, x, w []float32, a float32) {
+	n := 0
+	if ssmSIMD && len(out) >= 8 {
+		n = len(out) &^ 7
+		if _ = x[n-1]; w != nil {
+			_ = w[n-1]
+		}
+		scaleMul8(&out[0], &x[0], unsafe.SliceData(w), n, a)
+	}
+	for i := n; i < len(out); i++ {
+		out[i] = a * x[i]
+		if w != nil {
+			out[i] *= w[i]
+		}
 	}
 }
 

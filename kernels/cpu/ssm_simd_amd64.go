@@ -22,3 +22,9 @@ func tile4x16(dst, src, a, b *float32, ldd, lds, rs, cs, ldb, k int, beta float3
 
 //go:noescape
 func tile1x16(dst, src, a, b *float32, cs, ldb, k int, beta float32)
+
+//go:noescape
+func scaleMul8(out, x, w *float32, n int, a float32)
+
+//go:noescape
+func prefetch64(p *float32, ahead, lines int)

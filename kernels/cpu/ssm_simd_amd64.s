@@ -71,6 +71,35 @@ siluloop:
 	VZEROUPPER
 	RET
 
+// func scaleMul8(out, x, w *float32, n int, a float32)
+// n > 0 is a multiple of 8; w may be nil.
+TEXT ·scaleMul8(SB), NOSPLIT, $0-36
+	MOVQ out+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), DX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS a+32(FP), Y1
+	XORQ AX, AX
+	TESTQ DX, DX
+	JZ scaleloop
+scalemulloop:
+	VMULPS (SI)(AX*1), Y1, Y0
+	VMULPS (DX)(AX*1), Y0, Y0
+	VMOVUPS Y0, (DI)(AX*1)
+	ADDQ $32, AX
+	SUBQ $8, CX
+	JNZ scalemulloop
+	VZEROUPPER
+	RET
+scaleloop:
+	VMULPS (SI)(AX*1), Y1, Y0
+	VMOVUPS Y0, (DI)(AX*1)
+	ADDQ $32, AX
+	SUBQ $8, CX
+	JNZ scaleloop
+	VZEROUPPER
+	RET
+
 // func convSilu8(out, w, bias, x0, x1, x2, x3 *float32, n int)
 // Four taps a channel; n > 0 is a multiple of 8; bias may be nil.
 TEXT ·convSilu8(SB), NOSPLIT, $0-64
@@ -138,6 +167,8 @@ TEXT ·dot8(SB), NOSPLIT, $0-40
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
+	CMPQ CX, $16
+	JL dot8last
 dot8loop:
 	VMOVUPS (DX), Y8
 	VFMADD231PS (AX), Y8, Y0
@@ -148,12 +179,35 @@ dot8loop:
 	VFMADD231PS (R9)(R8*2), Y8, Y5
 	VFMADD231PS (R10), Y8, Y6
 	VFMADD231PS (R10)(R8*1), Y8, Y7
-	ADDQ $32, DX
-	ADDQ $32, AX
-	ADDQ $32, R9
-	ADDQ $32, R10
-	SUBQ $8, CX
-	JNZ dot8loop
+	VMOVUPS 32(DX), Y8
+	VFMADD231PS 32(AX), Y8, Y0
+	VFMADD231PS 32(AX)(R8*1), Y8, Y1
+	VFMADD231PS 32(AX)(R8*2), Y8, Y2
+	VFMADD231PS 32(R9), Y8, Y3
+	VFMADD231PS 32(R9)(R8*1), Y8, Y4
+	VFMADD231PS 32(R9)(R8*2), Y8, Y5
+	VFMADD231PS 32(R10), Y8, Y6
+	VFMADD231PS 32(R10)(R8*1), Y8, Y7
+	ADDQ $64, DX
+	ADDQ $64, AX
+	ADDQ $64, R9
+	ADDQ $64, R10
+	SUBQ $16, CX
+	CMPQ CX, $16
+	JGE dot8loop
+	TESTQ CX, CX
+	JZ dot8sum
+dot8last:
+	VMOVUPS (DX), Y8
+	VFMADD231PS (AX), Y8, Y0
+	VFMADD231PS (AX)(R8*1), Y8, Y1
+	VFMADD231PS (AX)(R8*2), Y8, Y2
+	VFMADD231PS (R9), Y8, Y3
+	VFMADD231PS (R9)(R8*1), Y8, Y4
+	VFMADD231PS (R9)(R8*2), Y8, Y5
+	VFMADD231PS (R10), Y8, Y6
+	VFMADD231PS (R10)(R8*1), Y8, Y7
+dot8sum:
 	VHADDPS Y1, Y0, Y0
 	VHADDPS Y3, Y2, Y2
 	VHADDPS Y5, Y4, Y4
@@ -165,6 +219,19 @@ dot8loop:
 	VADDPS Y2, Y1, Y0
 	VMOVUPS Y0, (DI)
 	VZEROUPPER
+	RET
+
+// func prefetch64(p *float32, ahead, lines int)
+// Asks for lines > 0 cache lines in order, from ahead bytes after p.
+TEXT ·prefetch64(SB), NOSPLIT, $0-24
+	MOVQ p+0(FP), AX
+	ADDQ ahead+8(FP), AX
+	MOVQ lines+16(FP), CX
+prefetchloop:
+	PREFETCHT1 (AX)
+	ADDQ $64, AX
+	DECQ CX
+	JNZ prefetchloop
 	RET
 
 // func dot1(out, a, v *float32, n int)
