@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func parse(t *testing.T, text string) *Object {
+func parseText(t *testing.T, text string) *Object {
 	t.Helper()
 	o, err := Parse([]byte(text))
 	if err != nil {
@@ -16,7 +16,7 @@ func parse(t *testing.T, text string) *Object {
 }
 
 func TestLenient(t *testing.T) {
-	o := parse(t, "\xef\xbb\xbf"+`{"a": [0.0, Infinity, -Infinity], "s": "Infinity \" NaN", "n": 1, "n": 8, "z": null, "f": 2.0, "x": NaN, "big": 1e400}`)
+	o := parseText(t, "\xef\xbb\xbf"+`{"a": [0.0, Infinity, -Infinity], "s": "Infinity \" NaN", "n": 1, "n": 8, "z": null, "f": 2.0, "x": NaN, "big": 1e400}`)
 	a := o.Floats(3, "a")
 	if len(a) != 3 || !math.IsInf(a[1], 1) || !math.IsInf(a[2], -1) {
 		t.Errorf("a = %v", a)
@@ -67,7 +67,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{`{"a": -1}`, func(o *Object) { o.IDs(5, 9, "a") }, "a: -1 is not a token id below 9"},
 	}
 	for _, c := range cases {
-		o := parse(t, c.text)
+		o := parseText(t, c.text)
 		c.ask(o)
 		if err := o.Err(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.text, err, c.want)
@@ -76,7 +76,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 }
 
 func TestFirstErrorSticks(t *testing.T) {
-	o := parse(t, `{"a": 1, "b": {"c": 2}}`)
+	o := parseText(t, `{"a": 1, "b": {"c": 2}}`)
 	o.Object("b").Int(5, 6, "c")
 	o.Int(5, 6, "a")
 	if err := o.Err(); err == nil || !strings.Contains(err.Error(), "b: c: 2") {
@@ -97,7 +97,7 @@ func TestMalformed(t *testing.T) {
 }
 
 func TestIDs(t *testing.T) {
-	o := parse(t, `{"one": 7, "many": [1, 2], "none": null}`)
+	o := parseText(t, `{"one": 7, "many": [1, 2], "none": null}`)
 	if got := o.IDs(4, 10, "one"); len(got) != 1 || got[0] != 7 {
 		t.Errorf("one: %v", got)
 	}
@@ -122,10 +122,20 @@ func TestQuant(t *testing.T) {
 		{`{"quantization": {"bits": 8}, "quantization_config": {"bits": 8}}`, ``, "unnamed", false, false},
 	}
 	for _, c := range cases {
-		o := parse(t, c.config)
+		o := parseText(t, c.config)
 		q := o.Quant([]byte(c.file))
 		if err := o.Err(); err != nil || q.Method != c.method || q.FP8KV != c.fp8 || (q.Check() == nil) != c.ok {
 			t.Errorf("%s %s: %+v, %v, %v", c.config, c.file, q, err, q.Check())
+		}
+	}
+}
+
+func TestQuantErrorsNameTheFile(t *testing.T) {
+	for _, file := range []string{`{`, `{"quantization": 1}`, `{"quantization": {"kv_cache_quant_algo": 8}}`} {
+		o := parseText(t, `{}`)
+		o.Quant([]byte(file))
+		if err := o.Err(); err == nil || !strings.HasPrefix(err.Error(), "hf_quant_config.json: ") {
+			t.Errorf("%s: %v", file, err)
 		}
 	}
 }

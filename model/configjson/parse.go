@@ -11,24 +11,27 @@ import (
 // MaxBytes is the largest file that is read: real ones have at most 1 MB.
 const MaxBytes = 16 << 20
 
-// Parse reads one JSON object. Errors say what is wrong at which byte.
-func Parse(data []byte) (*Object, error) {
+// Parse reads the text of config.json. Errors begin with that name.
+func Parse(data []byte) (*Object, error) { return parse("config.json", data) }
+
+// parse reads one JSON object of the named file.
+func parse(name string, data []byte) (*Object, error) {
 	if len(data) > MaxBytes {
-		return nil, fmt.Errorf("config.json: %d bytes, at most %d", len(data), MaxBytes)
+		return nil, fmt.Errorf("%s: %d bytes, at most %d", name, len(data), MaxBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(strict(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))))
 	d.UseNumber()
 	var values map[string]any
 	if err := d.Decode(&values); err != nil {
-		return nil, fmt.Errorf("config.json: %w", err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if values == nil {
-		return nil, errors.New("config.json: null is not an object")
+		return nil, fmt.Errorf("%s: null is not an object", name)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("config.json: more after the object")
+		return nil, fmt.Errorf("%s: more after the object", name)
 	}
-	return &Object{name: "config.json", values: values, first: new(error)}, nil
+	return &Object{name: name, values: values, first: new(error)}, nil
 }
 
 // Numbers that Python writes and JSON does not know. 1e999 is a JSON number that overflows to infinity; NaN becomes a

@@ -22,17 +22,16 @@ func (o *Object) Quant(hfQuant []byte) Quant {
 	if len(hfQuant) == 0 {
 		return q
 	}
-	file, err := Parse(hfQuant)
-	if err != nil {
-		o.Fail("hf_quant_config.json", "%v", err)
-		return q
+	file, err := parse("hf_quant_config.json", hfQuant)
+	if err == nil {
+		if c := file.Object("quantization"); c != nil {
+			q.Method = "modelopt"
+			q.FP8KV = q.FP8KV || fp8(c.StringOr("", "kv_cache_quant_algo"))
+		}
+		err = file.Err()
 	}
-	if c := file.Object("quantization"); c != nil {
-		q.Method = "modelopt"
-		q.FP8KV = q.FP8KV || fp8(c.StringOr("", "kv_cache_quant_algo"))
-	}
-	if err := file.Err(); err != nil {
-		o.Fail("hf_quant_config.json", "%v", err)
+	if *o.first == nil {
+		*o.first = err
 	}
 	return q
 }
