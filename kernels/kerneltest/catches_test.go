@@ -1,8 +1,10 @@
 package kerneltest
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,54 +61,47 @@ func (f faulty) Submit(p kernels.Program) {
 	f.Device.Submit(kernels.ProgramFunc(func(o kernels.Ops) { p.Run(f.plant(o)) }))
 }
 
-// hooked replaces single operations of the oracle.
+// Each of these replaces one operation of the oracle.
+type (
+	onNorm       func(o kernels.Ops, p kernels.Norm)
+	onLinear     func(o kernels.Ops, p kernels.Linear)
+	onRoute      func(o kernels.Ops, p kernels.Route)
+	onWriteKV    func(o kernels.Ops, p kernels.WriteKV)
+	onAttend     func(o kernels.Ops, p kernels.Attend)
+	onMamba2Step func(o kernels.Ops, p kernels.Mamba2)
+	onMamba2Scan func(o kernels.Ops, p kernels.Mamba2)
+	onMamba2Fold func(o kernels.Ops, p kernels.Mamba2)
+	onDeltaStep  func(o kernels.Ops, p kernels.Delta)
+	onSample     func(o kernels.Ops, p kernels.Sample)
+	onCommit     func(o kernels.Ops, p kernels.Commit)
+	onBegin      func(o kernels.Ops, p kernels.Begin)
+)
+
+// hooked is the oracle with one operation replaced.
 type hooked struct {
 	kernels.Ops
-	norm       func(kernels.Norm)
-	linear     func(kernels.Linear)
-	mamba2Step func(kernels.Mamba2)
-	deltaStep  func(kernels.Delta)
-	mamba2Scan func(kernels.Mamba2)
+	hook any
 }
 
-func (h hooked) Norm(p kernels.Norm) {
-	if h.norm != nil {
-		h.norm(p)
-		return
-	}
-	h.Ops.Norm(p)
-}
+func (h hooked) Norm(p kernels.Norm)         { call1(h, p, onNorm(kernels.Ops.Norm)) }
+func (h hooked) Linear(p kernels.Linear)     { call1(h, p, onLinear(kernels.Ops.Linear)) }
+func (h hooked) Route(p kernels.Route)       { call1(h, p, onRoute(kernels.Ops.Route)) }
+func (h hooked) WriteKV(p kernels.WriteKV)   { call1(h, p, onWriteKV(kernels.Ops.WriteKV)) }
+func (h hooked) Attend(p kernels.Attend)     { call1(h, p, onAttend(kernels.Ops.Attend)) }
+func (h hooked) Mamba2Step(p kernels.Mamba2) { call1(h, p, onMamba2Step(kernels.Ops.Mamba2Step)) }
+func (h hooked) Mamba2Scan(p kernels.Mamba2) { call1(h, p, onMamba2Scan(kernels.Ops.Mamba2Scan)) }
+func (h hooked) Mamba2Fold(p kernels.Mamba2) { call1(h, p, onMamba2Fold(kernels.Ops.Mamba2Fold)) }
+func (h hooked) DeltaStep(p kernels.Delta)   { call1(h, p, onDeltaStep(kernels.Ops.DeltaStep)) }
+func (h hooked) Sample(p kernels.Sample)     { call1(h, p, onSample(kernels.Ops.Sample)) }
+func (h hooked) Commit(p kernels.Commit)     { call1(h, p, onCommit(kernels.Ops.Commit)) }
+func (h hooked) Begin(p kernels.Begin)       { call1(h, p, onBegin(kernels.Ops.Begin)) }
 
-func (h hooked) Linear(p kernels.Linear) {
-	if h.linear != nil {
-		h.linear(p)
-		return
+// call1 calls the hook if it is of the operation's kind, else the operation.
+func call1[P any, F ~func(kernels.Ops, P)](h hooked, p P, op F) {
+	if f, ok := h.hook.(F); ok {
+		op = f
 	}
-	h.Ops.Linear(p)
-}
-
-func (h hooked) Mamba2Step(p kernels.Mamba2) {
-	if h.mamba2Step != nil {
-		h.mamba2Step(p)
-		return
-	}
-	h.Ops.Mamba2Step(p)
-}
-
-func (h hooked) DeltaStep(p kernels.Delta) {
-	if h.deltaStep != nil {
-		h.deltaStep(p)
-		return
-	}
-	h.Ops.DeltaStep(p)
-}
-
-func (h hooked) Mamba2Scan(p kernels.Mamba2) {
-	if h.mamba2Scan != nil {
-		h.mamba2Scan(p)
-		return
-	}
-	h.Ops.Mamba2Scan(p)
+	op(h.Ops, p)
 }
 
 // first writes f over the first element of a matrix of float32.
@@ -121,105 +116,166 @@ func scale(o kernels.Ops, m kernels.Mat, e float32) {
 	first(o, m, float32(decode(kernels.F32, b)[0])*(1+e))
 }
 
+// plant is an error, the case that must catch it and a word of its complaint.
+type plant struct {
+	name, testcase, complaint string
+	hook                      any
+}
+
+func plants() []plant {
+	return slices.Concat(densePlants(), replayPlants(), attentionPlants(), slotPlants())
+}
+
+func densePlants() []plant {
+	return []plant{
+		{"an error of 1e-4", "norm 5x65", "y: ", onNorm(func(o kernels.Ops, p kernels.Norm) { o.Norm(p); scale(o, p.Y.RowRange(1, 1), 1e-4) })},
+		{"an output not written", "norm 5x65", "y: ", onNorm(func(o kernels.Ops, p kernels.Norm) {
+			p.X, p.Y = p.X.RowRange(0, 4), p.Y.RowRange(0, 4)
+			o.Norm(p)
+		})},
+		{"a residual not stored", "norm add 5x65", "x: ", onNorm(func(o kernels.Ops, p kernels.Norm) { undo(o, p.X.Buf, func() { o.Norm(p) }) })},
+		{"a write before the buffer", "norm 5x65", "changed", onNorm(func(o kernels.Ops, p kernels.Norm) {
+			o.Norm(p)
+			o.Zero(kernels.Buffer{Addr: p.Y.Buf.Addr - 4, Size: 4})
+		})},
+		{"a write behind the buffer", "norm 5x65", "changed", onNorm(func(o kernels.Ops, p kernels.Norm) {
+			o.Norm(p)
+			o.Zero(kernels.Buffer{Addr: p.Y.Buf.Addr + uintptr(p.Y.Buf.Size), Size: 1})
+		})},
+		{"a write between strided rows", "norm 5x65 wide", "changed", onNorm(func(o kernels.Ops, p kernels.Norm) {
+			o.Norm(p)
+			o.Zero(p.Y.Buf.Slice(int64(4*p.Y.Cols), 4))
+		})},
+		{"an input changed", "norm 5x65", "changed", onNorm(func(o kernels.Ops, p kernels.Norm) { o.Norm(p); scale(o, p.X.RowRange(1, 1), 1) })},
+		{"an order of summation that depends on the rows", "linear float32 5x127x33", "same bits", onLinear(func(o kernels.Ops, p kernels.Linear) {
+			o.Linear(p)
+			if p.X.Rows == 1 {
+				scale(o, p.Y, 1e-7)
+			}
+		})},
+		{"bias in the weights of experts", "route sigmoid", "weights", onRoute(func(o kernels.Ops, p kernels.Route) {
+			o.Route(p)
+			scale(o, kernels.NewMat(p.Weights, kernels.F32, 1, 1), 0.01)
+		})},
+	}
+}
+
+func replayPlants() []plant {
+	const m, d = "mamba2 {4 8 16 2 4}", "delta {2 4 8 16 4}"
+	return []plant{
+		{"padding not cleared", m + " step L4 T3", "padding", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { keepPadding(o, p.Rows, p.Out, func() { o.Mamba2Step(p) }) })},
+		{"a flush that does not reach the block", m + " step L4 T3", "blocks", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { undo(o, p.State.Blocks, func() { o.Mamba2Step(p) }) })},
+		{"a flush into src", m + " step L4 T3", "of blocks", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { p.Cursors.Dst = p.Cursors.Src; o.Mamba2Step(p) })},
+		{"a flush into src, while walking", m + " walk L4 T3", "shared", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { p.Cursors.Dst = p.Cursors.Src; o.Mamba2Step(p) })},
+		{"records not written", m + " step L4 T3", "records x", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { undo(o, p.State.Rings, func() { o.Mamba2Step(p) }) })},
+		{"records not written, while walking", d + " walk L16 T4", "out: ", onDeltaStep(func(o kernels.Ops, p kernels.Delta) { undo(o, p.State.Rings, func() { o.DeltaStep(p) }) })},
+		{"a cursor written by a layer", m + " step L4 T3", "cursor 1", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { o.Mamba2Step(p); o.Zero(p.Cursors.H) })},
+		{"checkpoints rounded to bfloat16", d + " step L4 T3", "out", onDeltaStep(func(o kernels.Ops, p kernels.Delta) {
+			roundBlocks(o, p.State.Blocks)
+			o.DeltaStep(p)
+		})},
+		{"a scan that goes on from src", m + " scan", "out", onMamba2Scan(func(o kernels.Ops, p kernels.Mamba2) {
+			undo(o, p.Cursors.Origin, func() {
+				undo(o, p.Cursors.H, func() {
+					o.Upload(p.Cursors.Origin, addInts(fetch(o, p.Cursors.Origin), fetch(o, p.Cursors.H)))
+					o.Zero(p.Cursors.H)
+					o.Mamba2Scan(p)
+				})
+			})
+		})},
+		{"no fold", m + " walk L4 T3", "out", onMamba2Fold(func(kernels.Ops, kernels.Mamba2) {})},
+		{"a ring of the wrong capacity", m + " step L8 T3", "out", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) {
+			p.State.Window.L++
+			p.State.Layout = kernels.Mamba2Ring(p.Dims, p.State.Window, kernels.F32)
+			o.Mamba2Step(p)
+		})},
+	}
+}
+
+func attentionPlants() []plant {
+	return []plant{
+		{"a position too many", "attend 8/2x64 page 16 float32 T3", "out", onAttend(func(o kernels.Ops, p kernels.Attend) {
+			one := bytes.Repeat([]byte{1, 0, 0, 0}, int(p.Cursors.H.Size/4))
+			undo(o, p.Cursors.H, func() { o.Upload(p.Cursors.H, addInts(fetch(o, p.Cursors.H), one)); o.Attend(p) })
+		})},
+		{"no gate", "attend 8/2x64 page 16 float32 T3", "out", onAttend(func(o kernels.Ops, p kernels.Attend) { p.Gate = kernels.Mat{}; o.Attend(p) })},
+		{"padding of attention not cleared", "attend 8/2x64 page 16 float32 T3", "padding", onAttend(func(o kernels.Ops, p kernels.Attend) { keepPadding(o, p.Rows, p.Out, func() { o.Attend(p) }) })},
+		{"no rotation", "write 8/2x64 page 16 float32 norm rope", "q: ", onWriteKV(func(o kernels.Ops, p kernels.WriteKV) { p.Rotary = 0; o.WriteKV(p) })},
+		{"the checkpoint's scale ignored", "write 8/2x128 page 32 float8_e4m3 norm rope", "scales", onWriteKV(func(o kernels.Ops, p kernels.WriteKV) { p.KScale = 0; o.WriteKV(p) })},
+		{"another eps", "write 4/2x8 page 16 float32 norm rope", "q: ", onWriteKV(func(o kernels.Ops, p kernels.WriteKV) { p.Eps = 1e-4; o.WriteKV(p) })},
+		{"nothing cached", "write 8/2x64 page 16 float32 T1", "cache", onWriteKV(func(o kernels.Ops, p kernels.WriteKV) { undo(o, p.KV.Pages, func() { o.WriteKV(p) }) })},
+	}
+}
+
+func slotPlants() []plant {
+	return []plant{
+		{"the next random number", "sample temperature vocab 1000 ties false", "out differs", onSample(func(o kernels.Ops, p kernels.Sample) {
+			one := bytes.Repeat([]byte{1, 0, 0, 0}, int(p.Pos.Size/4))
+			undo(o, p.Pos, func() { o.Upload(p.Pos, addInts(fetch(o, p.Pos), one)); o.Sample(p) })
+		})},
+		{"drafts not counted", "sample penalties", "out differs", onSample(func(o kernels.Ops, p kernels.Sample) { undo(o, p.Depth, func() { o.Zero(p.Depth); o.Sample(p) }) })},
+		{"one log probability less", "sample top 5 of 33", "top ids", onSample(func(o kernels.Ops, p kernels.Sample) {
+			o.Sample(p)
+			o.Zero(p.TopID.Slice(p.TopID.Size-4, 4))
+		})},
+		{"a stop not seen", "commit stop middle", "accepted", onCommit(func(o kernels.Ops, p kernels.Commit) {
+			undo(o, p.Slots.Stops, func() { o.Upload(p.Slots.Stops, bytes.Repeat([]byte{0xff}, int(p.Slots.Stops.Size))); o.Commit(p) })
+		})},
+		{"a slot that stays active", "commit length first", "active", onCommit(func(o kernels.Ops, p kernels.Commit) { undo(o, p.Slots.Active, func() { o.Commit(p) }) })},
+		{"cursors left behind", "commit prefill final", "cursor", onCommit(func(o kernels.Ops, p kernels.Commit) { undo(o, p.Cursors.Origin, func() { o.Commit(p) }) })},
+		{"positions of the step before", "begin T4", "pos differs", onBegin(func(o kernels.Ops, p kernels.Begin) { undo(o, p.Cursors.H, func() { o.Zero(p.Cursors.H); o.Begin(p) }) })},
+	}
+}
+
 func TestSuiteCatchesPlantedErrors(t *testing.T) {
-	const small = "mamba2 {4 8 16 2 4}"
-	const smallD = "delta {2 4 8 16 4}"
-	for name, c := range map[string]struct {
-		testcase, complaint string
-		plant               func(o kernels.Ops) kernels.Ops
-	}{
-		"an error of 1e-4": {"norm 5x65", "y: ", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, norm: func(p kernels.Norm) { o.Norm(p); scale(o, p.Y.RowRange(1, 1), 1e-4) }}
-		}},
-		"an output not written": {"norm 5x65", "y: ", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, norm: func(p kernels.Norm) { p.X, p.Y = p.X.RowRange(0, 4), p.Y.RowRange(0, 4); o.Norm(p) }}
-		}},
-		"a residual not stored": {"norm add 5x65", "x: ", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, norm: func(p kernels.Norm) {
-				x := make([]byte, p.X.Buf.Size)
-				o.Download(x, p.X.Buf)
-				o.Norm(p)
-				o.Upload(p.X.Buf, x)
-			}}
-		}},
-		"a write before the buffer": {"norm 5x65", "changed", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, norm: func(p kernels.Norm) {
-				o.Norm(p)
-				o.Zero(kernels.Buffer{Addr: p.Y.Buf.Addr - 4, Size: 4})
-			}}
-		}},
-		"a write behind the buffer": {"norm 5x65", "changed", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, norm: func(p kernels.Norm) {
-				o.Norm(p)
-				o.Zero(kernels.Buffer{Addr: p.Y.Buf.Addr + uintptr(p.Y.Buf.Size), Size: 1})
-			}}
-		}},
-		"a write between strided rows": {"norm 5x65 wide", "changed", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, norm: func(p kernels.Norm) { o.Norm(p); o.Zero(p.Y.Buf.Slice(int64(4*p.Y.Cols), 4)) }}
-		}},
-		"an input changed": {"norm 5x65", "changed", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, norm: func(p kernels.Norm) { o.Norm(p); scale(o, p.X.RowRange(1, 1), 1) }}
-		}},
-		"an order of summation that depends on the rows": {"linear float32 5x127x33", "same bits", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, linear: func(p kernels.Linear) {
-				o.Linear(p)
-				if p.X.Rows == 1 {
-					scale(o, p.Y, 1e-7)
-				}
-			}}
-		}},
-		"padding not cleared": {small + " step L4 T3", "padding", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, mamba2Step: func(p kernels.Mamba2) { keepPadding(o, p.Rows, p.Out, func() { o.Mamba2Step(p) }) }}
-		}},
-		"a flush that does not reach the block": {small + " step L4 T3", "blocks", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, mamba2Step: func(p kernels.Mamba2) {
-				blocks := make([]byte, p.State.Blocks.Size)
-				o.Download(blocks, p.State.Blocks)
-				o.Mamba2Step(p)
-				o.Upload(p.State.Blocks, blocks)
-			}}
-		}},
-		"a cursor written by a layer": {small + " step L4 T3", "cursor 1", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, mamba2Step: func(p kernels.Mamba2) { o.Mamba2Step(p); o.Zero(p.Cursors.H) }}
-		}},
-		"checkpoints rounded to bfloat16": {smallD + " step L4 T3", "out", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, deltaStep: func(p kernels.Delta) {
-				blocks := make([]byte, p.State.Blocks.Size)
-				o.Download(blocks, p.State.Blocks)
-				rounded := append([]byte{}, blocks...)
-				for i := range rounded {
-					if i%4 < 2 {
-						rounded[i] = 0
-					}
-				}
-				o.Upload(p.State.Blocks, rounded)
-				o.DeltaStep(p)
-			}}
-		}},
-		"a scan that goes on from src": {small + " scan", "out", func(o kernels.Ops) kernels.Ops {
-			return hooked{Ops: o, mamba2Scan: func(p kernels.Mamba2) {
-				h := make([]byte, p.Cursors.H.Size)
-				o.Download(h, p.Cursors.H)
-				positions := make([]byte, p.Cursors.H.Size)
-				o.Download(positions, p.Cursors.Origin)
-				o.Upload(p.Cursors.Origin, addInts(positions, h))
-				o.Zero(p.Cursors.H)
-				o.Mamba2Scan(p)
-				o.Upload(p.Cursors.Origin, positions)
-				o.Upload(p.Cursors.H, h)
-			}}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if clean := failures(t, ref.New(), c.testcase); len(clean) > 0 {
+	for _, p := range plants() {
+		t.Run(p.name, func(t *testing.T) {
+			if clean := failures(t, ref.New(), p.testcase); len(clean) > 0 {
 				t.Fatalf("without the error: %v", clean)
 			}
-			got := failures(t, faulty{ref.New(), c.plant}, c.testcase)
-			if !strings.Contains(strings.Join(got, "\n"), c.complaint) {
-				t.Errorf("complaints %q do not mention %q", got, c.complaint)
+			plant := func(real kernels.Ops) kernels.Ops { return hooked{real, p.hook} }
+			got := failures(t, faulty{ref.New(), plant}, p.testcase)
+			if !strings.Contains(strings.Join(got, "\n"), p.complaint) {
+				t.Errorf("complaints %q do not mention %q", got, p.complaint)
 			}
 		})
 	}
+}
+
+func TestCaseNamesDiffer(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range families(false) {
+		for _, c := range f.cases {
+			if seen[c.name] {
+				t.Errorf("two cases are called %q", c.name)
+			}
+			seen[c.name] = true
+		}
+	}
+}
+
+func fetch(o kernels.Ops, b kernels.Buffer) []byte {
+	data := make([]byte, b.Size)
+	o.Download(data, b)
+	return data
+}
+
+// undo runs f and puts back what the buffer held before.
+func undo(o kernels.Ops, b kernels.Buffer, f func()) {
+	before := fetch(o, b)
+	f()
+	o.Upload(b, before)
+}
+
+// roundBlocks cuts every float32 to bfloat16.
+func roundBlocks(o kernels.Ops, b kernels.Buffer) {
+	data := fetch(o, b)
+	for i := range data {
+		if i%4 < 2 {
+			data[i] = 0
+		}
+	}
+	o.Upload(b, data)
 }
 
 // keepPadding runs a step and puts back what the padding held before.

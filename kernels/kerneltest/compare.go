@@ -38,11 +38,19 @@ func (b *bench) close(what string, t tolerance, pieces []piece) {
 // closeTo compares what the device left in one place with what the oracle left in another.
 func (b *bench) closeTo(what string, t tolerance, pieces, wanted []piece) {
 	b.Helper()
-	want := gather(wanted, oracle)
-	base, got := gather(wanted, plain), gather(pieces, device)
+	dtype := kernels.F32
+	if len(pieces) > 0 {
+		dtype = pieces[0].dtype
+	}
+	b.compare(what, t, dtype, gather(pieces, device), gather(wanted, plain), gather(wanted, oracle))
+}
+
+// compare holds the error of got against twice that of base.
+func (b *bench) compare(what string, t tolerance, dtype kernels.DType, got, base, want []float64) {
+	b.Helper()
 	unit := float64(t) * math.Ldexp(1, -24)
-	if len(pieces) > 0 && pieces[0].dtype != kernels.F32 {
-		unit += precision(pieces[0].dtype)
+	if dtype != kernels.F32 && t != exactly {
+		unit += precision(dtype)
 	}
 	b.within(what, "norm", distance(got, want, norm), 2*distance(base, want, norm)+unit*norm(want))
 	b.within(what, "largest", distance(got, want, largest), 2*distance(base, want, largest)+unit*largest(want))

@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 
@@ -11,6 +12,10 @@ import (
 type shape struct {
 	queries, heads, dim, page int
 	dtype                     kernels.DType
+}
+
+func (s shape) String() string {
+	return fmt.Sprintf("%d/%dx%d page %d %s", s.queries, s.heads, s.dim, s.page, s.dtype)
 }
 
 // kvRow is one row of a launch: a slot with a context of position tokens that appends n more.

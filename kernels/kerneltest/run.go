@@ -25,6 +25,7 @@ func families(short bool) []family {
 		{"dense", denseCases()},
 		{"moe", moeCases()},
 		{"ssm", ssmCases()},
+		{"walk", walkCases(short)},
 		{"attention", attentionCases()},
 		{"sample", sampleCases()},
 		{"commit", commitCases()},

@@ -27,12 +27,13 @@ func sampleCases() []testcase {
 				add(fmt.Sprintf("sample %s vocab %d ties %t", name, vocab, ties), func(b *bench) { drawCase(b, vocab, p, ties, 0) })
 			}
 		}
-		for _, n := range []int{1, 5, vocab} {
-			add(fmt.Sprintf("sample top %d of %d", n, vocab), func(b *bench) { drawCase(b, vocab, kernels.SlotParams{TopP: 1, Repetition: 1}, true, min(n, vocab)) })
+		for _, n := range slices.Compact([]int{1, min(5, vocab), vocab}) {
+			add(fmt.Sprintf("sample top %d of %d", n, vocab), func(b *bench) { drawCase(b, vocab, kernels.SlotParams{TopP: 1, Repetition: 1}, true, n) })
 		}
 		add(fmt.Sprintf("sample scores vocab %d", vocab), func(b *bench) { scoreCase(b, vocab) })
 	}
 	add("sample masks", maskCase)
+	add("sample nothing left", nothingLeftCase)
 	add("sample penalties", penaltyCase)
 	add("sample neighbours", neighbourCase)
 	add("sample distribution", distributionCase)
@@ -111,6 +112,22 @@ func maskCase(b *bench) {
 		rows = append(rows, logitRow{slot: 1 + i, target: -1, position: 97 + i%4, logits: b.logits(vocab, false)})
 	}
 	b.sample(newSlotSet(b, vocab, 0, specs), rows, 3)
+}
+
+// nothingLeftCase has masks that allow no token: the token is 0, greedy or not.
+func nothingLeftCase(b *bench) {
+	var specs []slotSpec
+	var rows []logitRow
+	for i, temperature := range []float32{0, 1} {
+		p := kernels.SlotParams{Temperature: temperature, TopP: 0.9, MinP: 0.1, Repetition: 1, Flags: kernels.UseAllowed}
+		specs = append(specs, slotSpec{SlotParams: p})
+		rows = append(rows, logitRow{slot: 1 + i, target: -1, position: i, logits: b.logits(50, false)})
+	}
+	for _, id := range b.sample(newSlotSet(b, 50, 0, specs), rows, 1) {
+		if id != 0 {
+			b.Errorf("drew %d", id)
+		}
+	}
 }
 
 // penaltyCase has tokens of the prompt, of the output and of drafts, some of them in several of these.

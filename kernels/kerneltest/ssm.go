@@ -39,6 +39,24 @@ func otherKinds() []layerKind {
 	}
 }
 
+// walkCases walks every window; together they are some thousand steps, or some hundred if short.
+func walkCases(short bool) []testcase {
+	steps := 60
+	if short {
+		steps = 10
+	}
+	var list []testcase
+	for _, k := range []layerKind{smallMamba2, smallDelta} {
+		for _, l := range []int{1, 4, 8, 16, 32} {
+			for t := 1; t <= min(l, 8); t++ {
+				w := kernels.Window{L: l, T: t}
+				list = append(list, testcase{fmt.Sprintf("%s walk L%d T%d", k.name, l, t), func(b *bench) { newWalk(b, k, w).run(steps) }})
+			}
+		}
+	}
+	return list
+}
+
 func ssmCases() []testcase {
 	var list []testcase
 	add := func(name string, run func(b *bench)) { list = append(list, testcase{name, run}) }
