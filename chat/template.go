@@ -26,19 +26,24 @@ func NewTemplate(source string) (*Template, error) {
 	return t, nil
 }
 
-// takesParts tries whether a list of one text part renders as that text.
+// takesParts tries whether content as a list of one text part renders as that
+// text does, in every role.
 func (t *Template) takesParts() bool {
-	plain := NewMessages("user", "probe")
-	part := jinja.NewDict()
-	part.Set("type", jinja.String("text"))
-	part.Set("text", jinja.String("probe"))
-	listed := NewMessages("user", "")
-	listed.list.Items[0].(*jinja.Dict).Set("content", jinja.NewList(part))
-	want, err := t.render(RenderArgs{Messages: plain, AddGenerationPrompt: true}, plain.list)
+	plain := NewMessages("system", "a", "user", "b", "assistant", "c", "tool", "d", "user", "e")
+	listed := jinja.NewList()
+	for _, item := range plain.list.Items {
+		message := item.(*jinja.Dict).Copy()
+		part := jinja.NewDict()
+		part.Set("type", jinja.String("text"))
+		part.Set("text", message.Get("content"))
+		message.Set("content", jinja.NewList(part))
+		listed.Items = append(listed.Items, message)
+	}
+	want, err := t.render(RenderArgs{}, plain.list)
 	if err != nil {
 		return false
 	}
-	got, err := t.render(RenderArgs{Messages: listed, AddGenerationPrompt: true}, listed.list)
+	got, err := t.render(RenderArgs{}, listed)
 	return err == nil && got == want
 }
 
