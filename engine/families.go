@@ -28,7 +28,7 @@ var families = []family{
 func ParseConfig(f *weights.Folder) (model.Config, error) {
 	o, err := configjson.Parse(f.Config)
 	if err != nil {
-		return nil, fmt.Errorf("%s/config.json: %w", f.Name, err)
+		return nil, fmt.Errorf("%s: %w", f.Name, err)
 	}
 	name := o.StringOr("", "model_type")
 	var known []string

@@ -39,7 +39,7 @@ func Open(dev kernels.Device, src Source, o Options) (*Opened, error) {
 	}
 	spec, want := config.Spec(), config.Want()
 	o = o.withDefaults(dev, spec.Vocab)
-	p, err := makePlan(spec, o, dev.Activations(), dev.MemoryFree(), tensorBytes(want))
+	p, err := makePlan(config, o, dev.Activations(), dev.MemoryFree())
 	if err != nil {
 		return nil, err
 	}

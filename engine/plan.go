@@ -37,12 +37,14 @@ type Plan struct {
 	Sampler                    sampler.Config
 	Warnings                   []string
 
-	Weights, StateBytes, RingBytes, KVBytes, SamplerBytes int64
+	Weights, Activations, StateBytes, RingBytes, KVBytes, SamplerBytes int64
 }
 
-// makePlan sizes the pools for spec. free is the memory that may still be taken, weights what they will need of it.
-func makePlan(spec model.Spec, o Options, act kernels.DType, free, weights int64) (*Plan, error) {
-	p := &Plan{MaxLen: o.MaxLen, MaxSeqs: o.MaxSeqs, MaxTokens: o.MaxTokens, Weights: weights}
+// makePlan sizes the pools for a model. free is the memory that may still be taken.
+func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*Plan, error) {
+	spec := config.Spec()
+	p := &Plan{MaxLen: o.MaxLen, MaxSeqs: o.MaxSeqs, MaxTokens: o.MaxTokens}
+	p.Weights, p.Activations = tensorBytes(config.Want()), config.ActivationBytes(act, o.MaxTokens)
 	if err := p.limits(spec, o); err != nil {
 		return nil, err
 	}
@@ -57,14 +59,17 @@ func makePlan(spec model.Spec, o Options, act kernels.DType, free, weights int64
 	if spec.MTP != nil && o.Drafts > 0 {
 		p.KV.MTPLayers = spec.MTP.AttentionLayers
 	}
-	if err := p.split(o, int64(float64(free)*o.MemoryFraction)-weights); err != nil {
-		return nil, err
-	}
 	p.Sampler = sampler.Config{
 		Slots: p.MaxSeqs + 1, Vocab: spec.Vocab, Drafts: o.Drafts,
 		MaxTop:  max(o.MaxLogProbs, 1), // even a request for none needs the token's own
 		MaxRows: p.MaxTokens, TileRows: min(defaultTile, p.MaxTokens),
 	}
+	p.SamplerBytes = p.Sampler.Bytes()
+	budget := int64(float64(free)*o.MemoryFraction) - p.Weights - p.Activations - p.SamplerBytes
+	if err := p.split(o, budget); err != nil {
+		return nil, err
+	}
+	p.Sampler.Slots = p.MaxSeqs + 1 // fewer sequences may have been left
 	p.SamplerBytes = p.Sampler.Bytes()
 	return p, p.SSM.Validate()
 }
@@ -177,6 +182,7 @@ func (p *Plan) String() string {
 	}
 	fmt.Fprintf(&b, "context %d tokens, %d sequences, %d tokens a step, replay window L=%d T=%d\n", p.MaxLen, p.MaxSeqs, p.MaxTokens, p.Window.L, p.Window.T)
 	line("weights", p.Weights, "")
+	line("activations", p.Activations, "")
 	line("state blocks", p.StateBytes, "%d x %s, %s", p.SSM.Blocks-1, bytesText(p.SSM.BlockBytes()), p.SSM.StateDType)
 	line("replay rings", p.RingBytes, "%d x %s", p.SSM.Slots-1, bytesText(p.SSM.SlotBytes()))
 	line("KV pages", p.KVBytes, "%d x %d tokens x %s, %s", p.KV.Pages-1, p.KV.PageTokens, bytesText(p.KV.PageBytes()/int64(p.KV.PageTokens)), p.KV.DType)

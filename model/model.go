@@ -84,6 +84,8 @@ type Config interface {
 	Spec() Spec
 	// Load reads the weights and packs them on the device for batches of up to maxTokens tokens.
 	Load(dev kernels.Device, src Tensors, maxTokens int) (Model, error)
+	// ActivationBytes is the device memory of activations that Load takes for batches of up to maxTokens tokens.
+	ActivationBytes(act kernels.DType, maxTokens int) int64
 	// Want lists every tensor that Load reads, with the shape and dtypes that dummy weights shall have.
 	Want() []TensorSpec
 }
