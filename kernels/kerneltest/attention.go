@@ -21,10 +21,13 @@ var shapes = []shape{
 	{1, 1, 2, 1, kernels.BF16},
 }
 
-func attentionCases() []testcase {
+func attentionCases(short bool) []testcase {
 	var list []testcase
 	add := func(name string, run func(b *bench)) { list = append(list, testcase{name, run}) }
 	for _, s := range shapes {
+		if short && s.dim > 128 {
+			continue
+		}
 		for _, t := range []int{1, 3, 8, 0} {
 			add(fmt.Sprintf("write %v T%d", s, t), func(b *bench) { writeCase(b, s, t, kernels.WriteKV{}) })
 			add(fmt.Sprintf("attend %v T%d", s, t), func(b *bench) { attendCase(b, s, t, 1, t == 3) })

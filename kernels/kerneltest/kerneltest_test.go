@@ -13,5 +13,8 @@ func TestOracleAgreesWithItself(t *testing.T) {
 
 // The baseline of the tolerances passes them too.
 func TestFloat32Baseline(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
 	Run(t, func(testing.TB) kernels.Device { return ref.NewFloat32() })
 }

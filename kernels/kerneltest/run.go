@@ -24,10 +24,10 @@ func families(short bool) []family {
 		{"memory", memoryCases()},
 		{"dense", denseCases()},
 		{"moe", moeCases()},
-		{"ssm", ssmCases()},
+		{"ssm", ssmCases(short)},
 		{"walk", walkCases(short)},
-		{"attention", attentionCases()},
-		{"sample", sampleCases()},
+		{"attention", attentionCases(short)},
+		{"sample", sampleCases(short)},
 		{"commit", commitCases()},
 	}
 }

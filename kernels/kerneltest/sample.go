@@ -16,10 +16,13 @@ type logitRow struct {
 	logits                 []float32
 }
 
-func sampleCases() []testcase {
+func sampleCases(short bool) []testcase {
 	var list []testcase
 	add := func(name string, run func(b *bench)) { list = append(list, testcase{name, run}) }
 	for _, vocab := range []int{1, 2, 31, 33, 1000, 4099} {
+		if short && vocab > 1000 {
+			continue
+		}
 		params := drawParams()
 		for _, name := range slices.Sorted(maps.Keys(params)) {
 			p := params[name]

@@ -47,25 +47,32 @@ func walkCases(short bool) []testcase {
 	}
 	var list []testcase
 	for _, k := range []layerKind{smallMamba2, smallDelta} {
-		for _, l := range []int{1, 4, 8, 16, 32} {
-			for t := 1; t <= min(l, 8); t++ {
-				w := kernels.Window{L: l, T: t}
-				list = append(list, testcase{fmt.Sprintf("%s walk L%d T%d", k.name, l, t), func(b *bench) { newWalk(b, k, w).run(steps) }})
+		for _, w := range windows(short) {
+			list = append(list, testcase{fmt.Sprintf("%s walk L%d T%d", k.name, w.L, w.T), func(b *bench) { newWalk(b, k, w).run(steps) }})
+		}
+	}
+	return list
+}
+
+// windows are the windows of the paper's sweep with every T up to 8, or some of them if short.
+func windows(short bool) []kernels.Window {
+	var list []kernels.Window
+	for _, l := range []int{1, 4, 8, 16, 32} {
+		for t := 1; t <= min(l, 8); t++ {
+			if !short || t <= 1 || t == 3 && l < 16 || t == 4 && l == 16 || t == 8 && l == 32 {
+				list = append(list, kernels.Window{L: l, T: t})
 			}
 		}
 	}
 	return list
 }
 
-func ssmCases() []testcase {
+func ssmCases(short bool) []testcase {
 	var list []testcase
 	add := func(name string, run func(b *bench)) { list = append(list, testcase{name, run}) }
 	for _, k := range []layerKind{smallMamba2, smallDelta} {
-		for _, l := range []int{1, 4, 8, 16, 32} {
-			for t := 1; t <= min(l, 8); t++ {
-				w := kernels.Window{L: l, T: t}
-				add(fmt.Sprintf("%s step L%d T%d", k.name, l, t), func(b *bench) { stepCase(b, k, w, t, everyPhase(l)) })
-			}
+		for _, w := range windows(short) {
+			add(fmt.Sprintf("%s step L%d T%d", k.name, w.L, w.T), func(b *bench) { stepCase(b, k, w, w.T, everyPhase(w.L)) })
 		}
 		add(k.name+" step below the window's T", func(b *bench) { stepCase(b, k, kernels.Window{L: 8, T: 6}, 2, everyPhase(8)) })
 		add(k.name+" step wide", func(b *bench) { b.wide = true; stepCase(b, k, kernels.Window{L: 8, T: 3}, 3, everyPhase(8)) })
@@ -79,12 +86,17 @@ func ssmCases() []testcase {
 		add(k.name+" fold", func(b *bench) { foldCase(b, k, w) })
 		add(k.name+" scan", func(b *bench) { scanCase(b, k, w, []int{1, 2, 3, 0, 4, 63, 65, 31}) })
 		add(k.name+" scan wide", func(b *bench) { b.wide = true; scanCase(b, k, w, []int{5, 17}) })
-		add(k.name+" split", func(b *bench) { splitCase(b, k, 70, []int{2, 33, 65}) })
+		if !short {
+			add(k.name+" split", func(b *bench) { splitCase(b, k, 70, []int{2, 33, 65}) })
+		}
 	}
 	for _, k := range []layerKind{smallMamba2, smallDelta} {
 		w := kernels.Window{L: 16, T: 4}
 		add(k.name+" long scan", func(b *bench) { scanCase(b, k, w, []int{64, 127, 300, 128, 129, 257}) })
-		add(k.name+" long split", func(b *bench) { splitCase(b, k, 300, []int{1, 128, 200}) })
+		add(k.name+" short split", func(b *bench) { splitCase(b, k, 40, []int{1, 2, 3, 4, 37, 39}) })
+		if !short {
+			add(k.name+" long split", func(b *bench) { splitCase(b, k, 300, []int{1, 128, 200}) })
+		}
 	}
 	return list
 }
