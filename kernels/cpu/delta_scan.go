@@ -12,7 +12,7 @@ const solveTokens = 8
 // DeltaScan runs one task for each row and key head.
 func (o *ops) DeltaScan(p kernels.Delta) {
 	o.enter("DeltaScan")
-	mustBeValid(p.Validate())
+	mustBeRows(p.Rows, false, p.Validate())
 	o.ssm.deltaScan = deltaScan{p, o.ssmWorkers()}
 	o.pool.parallel(p.Rows.Count*p.Dims.KeyHeads, &o.ssm.deltaScan)
 }

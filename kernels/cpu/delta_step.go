@@ -13,7 +13,7 @@ const keyEps = 1e-6
 // other.
 func (o *ops) DeltaStep(p kernels.Delta) {
 	o.enter("DeltaStep")
-	mustBeValid(p.Validate())
+	mustBeRows(p.Rows, true, p.Validate())
 	o.ssm.deltaStep = deltaStep{p, o.ssmWorkers()}
 	o.pool.parallel(p.Rows.Count*p.Dims.KeyHeads, &o.ssm.deltaStep)
 }
@@ -21,7 +21,7 @@ func (o *ops) DeltaStep(p kernels.Delta) {
 // DeltaFold runs one task for each row and key head.
 func (o *ops) DeltaFold(p kernels.Delta) {
 	o.enter("DeltaFold")
-	mustBeValid(p.ValidateFold())
+	mustBeRows(p.Rows, false, p.ValidateFold())
 	o.ssm.deltaFold = deltaFold{p, o.ssmWorkers()}
 	o.pool.parallel(p.Rows.Count*p.Dims.KeyHeads, &o.ssm.deltaFold)
 }
@@ -220,5 +220,7 @@ func (g *deltaGroup) finish(t, head int, y []float32) {
 	from, to := head*g.d.ValueDim, (head+1)*g.d.ValueDim
 	out := g.out.row(g.row.first + t)[from:to]
 	scaleMul(out, y, f32(g.p.NormW), factor)
-	siluMul(out, g.z.row(g.row.first + t)[from:to], out)
+	z := g.z.row(g.row.first + t)[from:to]
+	prefetch(&z[0], lookAhead*g.z.stride, len(z))
+	siluMul(out, z, out)
 }

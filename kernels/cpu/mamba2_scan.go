@@ -13,7 +13,7 @@ const chunkTokens = 64
 // Mamba2Scan runs one task for each row and group of heads.
 func (o *ops) Mamba2Scan(p kernels.Mamba2) {
 	o.enter("Mamba2Scan")
-	mustBeValid(p.Validate())
+	mustBeRows(p.Rows, false, p.Validate())
 	o.ssm.mamba2Scan = mamba2Scan{p, o.ssmWorkers()}
 	o.pool.parallel(p.Rows.Count*p.Dims.Groups, &o.ssm.mamba2Scan)
 }

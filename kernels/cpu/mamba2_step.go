@@ -13,7 +13,7 @@ const stateRows = 32
 // Mamba2Step runs one task for each row and group of heads: the channels, records and norm of a group concern no other.
 func (o *ops) Mamba2Step(p kernels.Mamba2) {
 	o.enter("Mamba2Step")
-	mustBeValid(p.Validate())
+	mustBeRows(p.Rows, true, p.Validate())
 	o.ssm.mamba2Step = mamba2Step{p, o.ssmWorkers()}
 	o.pool.parallel(p.Rows.Count*p.Dims.Groups, &o.ssm.mamba2Step)
 }
@@ -21,7 +21,7 @@ func (o *ops) Mamba2Step(p kernels.Mamba2) {
 // Mamba2Fold runs one task for each row and group.
 func (o *ops) Mamba2Fold(p kernels.Mamba2) {
 	o.enter("Mamba2Fold")
-	mustBeValid(p.ValidateFold())
+	mustBeRows(p.Rows, false, p.ValidateFold())
 	o.ssm.mamba2Fold = mamba2Fold{p, o.ssmWorkers()}
 	o.pool.parallel(p.Rows.Count*p.Dims.Groups, &o.ssm.mamba2Fold)
 }
@@ -221,7 +221,9 @@ func foldRecords(s kernels.State, c kernels.Cursor, head int, before float32, we
 // finish gates y of token t, normalises it over the group and writes it out; y is overwritten.
 func (g *mamba2Group) finish(t int, y []float32) {
 	i := g.row.first + t
-	siluMul(y, g.z.row(i)[g.x0:g.x0+g.width], y)
+	z := g.z.row(i)[g.x0 : g.x0+g.width]
+	prefetch(&z[0], lookAhead*g.z.stride, len(z))
+	siluMul(y, z, y)
 	scale := rootMeanSquare(y, g.p.Eps)
 	scaleMul(g.out.row(i)[g.x0:g.x0+g.width], y, f32(g.p.NormW)[g.x0:], scale)
 }

@@ -26,9 +26,13 @@ func (o *ops) ssmWorkers() []ssmMemory {
 	return o.ssm.memory
 }
 
-func mustBeValid(err error) {
+// mustBeRows panics with err, or if the rows are not those that an operation takes: step rows or packed ones.
+func mustBeRows(r kernels.Rows, step bool, err error) {
 	if err != nil {
 		panic(err)
+	}
+	if !r.Empty() && step != (r.T > 0) {
+		panic(fmt.Sprintf("cpu: rows of T %d in an operation for the other kind of rows", r.T))
 	}
 }
 
@@ -153,12 +157,17 @@ func (c *convolution) raw(t, from, to int) []float32 {
 	}
 }
 
+// lookAhead is how many tokens early the columns of an activation matrix are asked for: they lie a row apart, which no
+// processor guesses.
+const lookAhead = 4
+
 // token writes the convolved channels from.. of token t.
 func (c *convolution) token(t, from int, out []float32) {
 	to, taps := from+len(out), len(c.taps)
 	for k := range c.taps {
 		c.taps[k] = c.raw(t-taps+1+k, from, to)
 	}
+	prefetch(&c.taps[taps-1][0], lookAhead*c.in.stride, len(out))
 	var bias []float32
 	if c.bias != nil {
 		bias = c.bias[from:to]

@@ -90,6 +90,9 @@ func dots(out []float32, a tile, v []float32, m int) {
 	} else {
 		dotsWhole(out, a, v, m, whole)
 	}
+	if whole == n {
+		return
+	}
 	for i := range m {
 		row := a.data[i*a.rows:]
 		for j := whole; j < n; j++ {
@@ -179,13 +182,12 @@ func softplus(x float64) float64 {
 	return math.Log1p(math.Exp(x))
 }
 
-// transpose is dst [n, stride of dst] = src [m, n]; columns of dst from m to its stride become 0.
+// transpose is dst [n, m] = src [m, n] with rows and columns exchanged.
 func transpose(dst, src tile, m, n int) {
 	for j := range n {
-		row := dst.data[j*dst.rows : (j+1)*dst.rows]
-		for i := range m {
+		row := dst.data[j*dst.rows:][:m]
+		for i := range row {
 			row[i] = src.data[i*src.rows+j]
 		}
-		clear(row[m:])
 	}
 }
