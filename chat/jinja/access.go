@@ -87,13 +87,12 @@ func runeAt(s string, n int64) (string, bool) {
 	if !in {
 		return "", false
 	}
-	for i, r := range s {
-		if at == 0 {
-			return s[i : i+utf8.RuneLen(r)], true
-		}
-		at--
+	for ; at > 0; at-- {
+		_, width := utf8.DecodeRuneInString(s)
+		s = s[width:]
 	}
-	return "", false
+	_, width := utf8.DecodeRuneInString(s)
+	return s[:width], true
 }
 
 // slice is Python's object[start:stop:step].

@@ -50,7 +50,7 @@ type lexer struct {
 }
 
 func lex(source string) ([]token, error) {
-	lx := &lexer{src: normalizeNewlines(source), line: 1, lineStart: true}
+	lx := &lexer{src: normalizeNewlines(strings.ToValidUTF8(source, "\ufffd")), line: 1, lineStart: true}
 	lx.src = strings.TrimSuffix(lx.src, "\n")
 	for lx.pos < len(lx.src) {
 		if err := lx.root(); err != nil {

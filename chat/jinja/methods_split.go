@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
@@ -92,23 +93,12 @@ func rsplitSpace(s string, limit int) []string {
 			out = append(out, s)
 			break
 		}
-		_, width := lastRune(s[:start+1], s)
+		_, width := utf8.DecodeRuneInString(s[start:])
 		out = append(out, s[start+width:])
 		s = strings.TrimRightFunc(s[:start], isSpace)
 	}
 	slices.Reverse(out)
 	return out
-}
-
-// lastRune returns the rune of s that starts at the last byte of prefix.
-func lastRune(prefix, s string) (rune, int) {
-	start := len(prefix) - 1
-	for i, r := range s[start:] {
-		if i == 0 {
-			return r, len(string(r))
-		}
-	}
-	return 0, 0
 }
 
 const lineBreaks = "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
@@ -126,7 +116,7 @@ func splitLines(s string, keepEnds bool) []string {
 		case strings.HasPrefix(s[end:], "\r\n"):
 			width = 2
 		case s[end] >= 0x80:
-			_, width = lastRune(s[:end+1], s)
+			_, width = utf8.DecodeRuneInString(s[end:])
 		}
 		if keepEnds {
 			out = append(out, s[:end+width])
@@ -175,13 +165,11 @@ func toUpper(s string) string { return cases.Upper(language.Und).String(s) }
 func toLower(s string) string { return cases.Lower(language.Und).String(s) }
 
 func capitalize(s string) string {
-	for i, r := range s {
-		if i == 0 {
-			first := string(r)
-			return string(unicode.ToTitle(r)) + toLower(s[len(first):])
-		}
+	r, width := utf8.DecodeRuneInString(s)
+	if width == 0 {
+		return s
 	}
-	return s
+	return string(unicode.ToTitle(r)) + toLower(s[width:])
 }
 
 // titleWords is str.title: a letter is lower when a letter comes before it.

@@ -223,8 +223,10 @@ func (vm *machine) iterate(v Value) ([]Value, error) {
 		return nil, err
 	}
 	out := make([]Value, 0, utf8.RuneCountInString(s))
-	for i, r := range s {
-		out = append(out, String(s[i:i+utf8.RuneLen(r)]))
+	for s != "" {
+		_, width := utf8.DecodeRuneInString(s)
+		out = append(out, String(s[:width]))
+		s = s[width:]
 	}
 	return out, nil
 }
