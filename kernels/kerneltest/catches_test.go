@@ -168,7 +168,7 @@ func replayPlants() []plant {
 		{"a flush into src", m + " step L4 T3", "of blocks", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { p.Cursors.Dst = p.Cursors.Src; o.Mamba2Step(p) })},
 		{"a flush into src, while walking", m + " walk L4 T3", "shared", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { p.Cursors.Dst = p.Cursors.Src; o.Mamba2Step(p) })},
 		{"records not written", m + " step L4 T3", "records x", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { undo(o, p.State.Rings, func() { o.Mamba2Step(p) }) })},
-		{"records not written, while walking", d + " walk L16 T4", "out: ", onDeltaStep(func(o kernels.Ops, p kernels.Delta) { undo(o, p.State.Rings, func() { o.DeltaStep(p) }) })},
+		{"records not written, while walking", d + " walk L16 T4", "norm error", onDeltaStep(func(o kernels.Ops, p kernels.Delta) { undo(o, p.State.Rings, func() { o.DeltaStep(p) }) })},
 		{"a cursor written by a layer", m + " step L4 T3", "cursor 1", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { o.Mamba2Step(p); o.Zero(p.Cursors.H) })},
 		{"checkpoints rounded to bfloat16", d + " step L4 T3", "out", onDeltaStep(func(o kernels.Ops, p kernels.Delta) {
 			roundBlocks(o, p.State.Blocks)
@@ -183,7 +183,7 @@ func replayPlants() []plant {
 				})
 			})
 		})},
-		{"no fold", m + " walk L4 T3", "out", onMamba2Fold(func(kernels.Ops, kernels.Mamba2) {})},
+		{"no fold", m + " walk L4 T3", "norm error", onMamba2Fold(func(kernels.Ops, kernels.Mamba2) {})},
 		{"a ring of the wrong capacity", m + " step L8 T3", "out", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) {
 			p.State.Window.L++
 			p.State.Layout = kernels.Mamba2Ring(p.Dims, p.State.Window, kernels.F32)
