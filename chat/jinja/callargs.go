@@ -58,9 +58,6 @@ func (a *callArgs) addNamed(name string, v Value) error {
 	return nil
 }
 
-// maxSpread bounds the arguments that one * or ** may add.
-const maxSpread = 1000
-
 func (a *arguments) evalSpread(vm *machine, sc *scope, args *callArgs) error {
 	if a.spread != nil {
 		v, err := vm.eval(a.spread, sc)
@@ -81,8 +78,8 @@ func (a *arguments) evalSpread(vm *machine, sc *scope, args *callArgs) error {
 		return err
 	}
 	d, ok := v.(*Dict)
-	if !ok || d.Len() > maxSpread {
-		return errType("argument after ** must be a mapping of at most %d entries", maxSpread)
+	if !ok || d.Len() > maxNames {
+		return errType("argument after ** must be a mapping of at most %d entries", maxNames)
 	}
 	for i := range d.keys {
 		name, ok := text(d.keys[i])

@@ -1,6 +1,9 @@
 package jinja
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 func (vm *machine) compare(op string, l, r Value) (bool, error) {
 	switch op {
@@ -116,8 +119,8 @@ func (vm *machine) less(l, r Value, depth int) (bool, error) {
 			return m < n, nil
 		}
 	}
-	if a, ok := number(l); ok {
-		if b, ok := number(r); ok {
+	if a, ok := magnitudeOf(l); ok {
+		if b, ok := magnitudeOf(r); ok {
 			return a < b, nil
 		}
 	}
@@ -132,6 +135,15 @@ func (vm *machine) less(l, r Value, depth int) (bool, error) {
 		return vm.lessItems(a.Items, b.Items, depth+1)
 	}
 	return false, errCompare(l, r)
+}
+
+// magnitudeOf is any number as a float, those beyond 64 bits rounded.
+func magnitudeOf(v Value) (float64, bool) {
+	if big, ok := v.(BigInt); ok {
+		f, _ := strconv.ParseFloat(string(big), 64)
+		return f, true
+	}
+	return number(v)
 }
 
 func errCompare(l, r Value) error {

@@ -3,6 +3,7 @@ package jinja
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // Dict is a mapping that keeps insertion order, like Python's dict.
@@ -35,8 +36,34 @@ func hashKey(key Value) (any, error) {
 		return k, nil
 	case *Undefined:
 		return None{}, nil
+	case *List:
+		if k.Form == FormTuple && len(k.Items) <= maxTupleKey {
+			return hashTuple(k.Items)
+		}
 	}
 	return nil, fmt.Errorf("unhashable type: '%s'", key.typeName())
+}
+
+// maxTupleKey is the longest tuple that can be a key.
+const maxTupleKey = 16
+
+// tupleKey is the key of a tuple: the keys of its items, written out.
+type tupleKey string
+
+func hashTuple(items []Value) (any, error) {
+	var b strings.Builder
+	for _, item := range items {
+		k, err := hashKey(item)
+		if err != nil {
+			return nil, err
+		}
+		part := fmt.Sprintf("%T %v", k, k)
+		if b.Len()+len(part) > 1<<16 {
+			return nil, errType("a tuple key is too large")
+		}
+		fmt.Fprintf(&b, "%d:%s", len(part), part)
+	}
+	return tupleKey(b.String()), nil
 }
 
 // Set adds or replaces an entry whose key is a string.

@@ -1,7 +1,10 @@
 package jinja
 
-func (e *constant) eval(*machine, *scope) (Value, error)      { return e.value, nil }
-func (e *nameExpr) eval(_ *machine, sc *scope) (Value, error) { return sc.get(e.name), nil }
+func (e *constant) eval(*machine, *scope) (Value, error) { return e.value, nil }
+func (e *nameExpr) eval(vm *machine, sc *scope) (Value, error) {
+	v, hops := sc.get(e.name)
+	return v, vm.step(hops / 8)
+}
 
 func (e *listExpr) eval(vm *machine, sc *scope) (Value, error) {
 	items, err := vm.evalAll(e.items, sc)

@@ -175,8 +175,11 @@ func toInt(v Value, base int) (Value, bool) {
 		}
 	}
 	f, ok := toFloat(v)
-	if !ok || math.IsNaN(f) || math.Abs(f) >= 1<<63 {
+	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
 		return nil, false
+	}
+	if math.Abs(f) >= 1<<63 {
+		return BigInt(strconv.FormatFloat(f, 'f', 0, 64)), true
 	}
 	return Int(int64(f)), true
 }

@@ -201,7 +201,7 @@ func filterMap(vm *machine, v Value, args *callArgs) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	items, err := vm.iterate(v)
+	items, err := vm.iterateIf(v)
 	if err != nil {
 		return nil, err
 	}
@@ -212,6 +212,14 @@ func filterMap(vm *machine, v Value, args *callArgs) (Value, error) {
 		}
 	}
 	return &List{Items: out, Form: FormGenerator}, vm.growList(len(out))
+}
+
+// iterateIf lists the items of v, none when v is false (None, say).
+func (vm *machine) iterateIf(v Value) ([]Value, error) {
+	if !truth(v) {
+		return nil, nil
+	}
+	return vm.iterate(v)
 }
 
 func (vm *machine) mapper(args *callArgs) (func(Value) (Value, error), error) {
@@ -253,7 +261,7 @@ func filterSelectAttr(keep bool) filterFunc {
 }
 
 func (vm *machine) selectItems(v, path Value, args *callArgs, keep bool) (Value, error) {
-	items, err := vm.iterate(v)
+	items, err := vm.iterateIf(v)
 	if err != nil {
 		return nil, err
 	}

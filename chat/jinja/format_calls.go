@@ -7,9 +7,11 @@ import (
 
 // percentFormat is format % values.
 func (vm *machine) percentFormat(format, values Value) (Value, error) {
-	f := &percentFormatter{vm: vm, p: printer{vm: vm}, values: []Value{values}, single: true}
+	f := &percentFormatter{vm: vm, p: printer{vm: vm}, values: []Value{values}}
 	if t, ok := values.(*List); ok && t.Form == FormTuple {
-		f.values, f.single = t.Items, false
+		f.values = t.Items
+	} else {
+		f.lenient = ok
 	}
 	f.mapping, _ = values.(*Dict)
 	_, f.safe = format.(Markup)
@@ -25,7 +27,7 @@ type percentFormatter struct {
 	p       printer
 	values  []Value
 	mapping *Dict
-	single  bool // values is one non-tuple value
+	lenient bool // the one value is a list or mapping: it may stay unused
 	safe    bool // the format is Markup: escape what is inserted
 	used    int
 }
@@ -45,7 +47,7 @@ func (f *percentFormatter) run(s string) error {
 		}
 		s = rest
 	}
-	if f.used < len(f.values) && !(f.single && f.mapping != nil) {
+	if f.used < len(f.values) && !f.lenient && f.mapping == nil {
 		return errType("not all arguments converted during string formatting")
 	}
 	return f.p.write(s)

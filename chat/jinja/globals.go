@@ -121,6 +121,8 @@ func globalNow(vm *machine, args *callArgs) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := strftime(vm.now(), format)
-	return String(out), vm.grow(len(out))
+	if err := vm.grow(16 * len(format)); err != nil { // no field is longer than 16 bytes a letter
+		return nil, err
+	}
+	return String(strftime(vm.now(), format)), nil
 }

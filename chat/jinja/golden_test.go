@@ -110,9 +110,14 @@ func TestTemplates(t *testing.T) {
 }
 
 // TestSnippets compares small templates with jinja2: same text, or both fail.
-func TestSnippets(t *testing.T) {
-	cases := readCases(t, "snippets.jsonl.zst")
-	if len(cases) < 300 {
+func TestSnippets(t *testing.T) { testSources(t, "snippets.jsonl.zst", 300) }
+
+// TestExpressions does so for random expressions.
+func TestExpressions(t *testing.T) { testSources(t, "expressions.jsonl.zst", 2000) }
+
+func testSources(t *testing.T, file string, atLeast int) {
+	cases := readCases(t, file)
+	if len(cases)-1 < atLeast {
 		t.Fatalf("only %d cases", len(cases))
 	}
 	args := cases[0].Args

@@ -50,10 +50,12 @@ func (p *jsonPrinter) value(v Value, depth int) error {
 		return p.list(x, depth)
 	case *Dict:
 		return p.dict(x, depth)
-	case String:
-		return p.write(p.quote(string(x)))
-	case Markup:
-		return p.write(p.quote(string(x)))
+	case String, Markup:
+		s, _ := text(x)
+		if err := p.vm.scan(len(s)); err != nil {
+			return err
+		}
+		return p.write(p.quote(s))
 	}
 	s, ok := jsonScalar(v)
 	if !ok {

@@ -45,6 +45,11 @@ func hostile() map[string]string {
 		"condition chain":   "{{ 1" + strings.Repeat(" if 1 else 1", 50000) + " }}",
 		"if nesting":        nest("{% if 1 %}", "x", "{% endif %}", 50000),
 		"target nesting":    "{% set " + nest("(", "a", ")", 100000) + " = 1 %}",
+		"scope depth":       nest("{% for i in [1] %}", "{% for j in range(100000) %}{% for k in range(100000) %}{{ u }}{{ u }}{{ u }}{% endfor %}{% endfor %}", "{% endfor %}", 90),
+		"many names":        "{{ dict(" + namedArgs(90000) + ") }}",
+		"strftime":          "{{ strftime_now('%c' * 20000000) }}",
+		"escape":            "{{ ('<' * 60000000)|e|length }}",
+		"json quotes":       "{{ ('\\x01' * 60000000)|tojson|length }}",
 		"source size":       strings.Repeat("x", 2<<20),
 		"center":            "{{ 'x'.center(1000000000) }}",
 		"zfill":             "{{ 'x'.zfill(1000000000) }}",
@@ -76,6 +81,29 @@ func hostile() map[string]string {
 	}
 }
 
+func namedArgs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "a%d=1,", i)
+	}
+	return b.String()
+}
+
+// renderHostile renders under the default limits, or a tenth with -short.
+func renderHostile(source string) (string, error) {
+	limits := DefaultLimits()
+	if testing.Short() {
+		limits.Steps /= 10
+		limits.AllocBytes /= 10
+		limits.OutputBytes /= 10
+	}
+	tmpl, err := Parse(source, limits)
+	if err != nil {
+		return "", err
+	}
+	return tmpl.Render(nil, nil)
+}
+
 // TestHostile wants an error within seconds and bounded memory for each.
 func TestHostile(t *testing.T) {
 	for name, source := range hostile() {
@@ -83,7 +111,7 @@ func TestHostile(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			out, err := renderCase(source, nil)
+			out, err := renderHostile(source)
 			runtime.ReadMemStats(&after)
 			if err == nil {
 				t.Errorf("rendered %.60q, want an error", out)

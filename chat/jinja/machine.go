@@ -95,13 +95,16 @@ func (sc *scope) set(name string, v Value) {
 	sc.vars[name] = v
 }
 
-func (sc *scope) get(name string) Value {
+// get returns a variable and how many scopes were searched.
+func (sc *scope) get(name string) (Value, int) {
+	hops := 1
 	for s := sc; s != nil; s = s.parent {
 		if v, ok := s.vars[name]; ok {
-			return v
+			return v, hops
 		}
+		hops++
 	}
-	return &Undefined{name: name}
+	return &Undefined{name: name}, hops
 }
 
 // assign writes v to a target.
@@ -110,7 +113,8 @@ func (vm *machine) assign(t target, v Value, sc *scope) error {
 	case t.tuple != nil:
 		return vm.unpack(t.tuple, v, sc)
 	case t.attribute != "":
-		ns, ok := sc.get(t.name).(*Namespace)
+		object, _ := sc.get(t.name)
+		ns, ok := object.(*Namespace)
 		if !ok {
 			return errType("cannot assign attribute on non-namespace object")
 		}

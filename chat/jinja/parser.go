@@ -8,6 +8,9 @@ import (
 // as they are long.
 const maxChain = 400
 
+// maxNames bounds the parameters of a macro and the named arguments of a call.
+const maxNames = 1000
+
 // parser turns tokens into a tree. Its nesting is bounded by depth.
 type parser struct {
 	tokens []token

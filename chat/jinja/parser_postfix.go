@@ -116,6 +116,9 @@ func (p *parser) argument(args *arguments) (err error) {
 		name := p.next().text
 		p.pos++
 		value, err := p.expression()
+		if len(args.named) == maxNames {
+			return &LimitError{"a call with too many named arguments"}
+		}
 		args.named = append(args.named, namedExpression{name, value})
 		return err
 	}

@@ -221,6 +221,9 @@ func (p *parser) parameters(def *macroDef) error {
 		if err != nil {
 			return err
 		}
+		if len(def.params) == maxNames {
+			return &LimitError{"a macro with too many parameters"}
+		}
 		def.params = append(def.params, name)
 		if p.skipOp("=") {
 			value, err := p.expression()

@@ -57,6 +57,10 @@ func (p *printer) repr(v Value, depth int) error {
 		return p.wrapped("<Namespace ", x.vars, ">", depth)
 	case Markup:
 		return p.wrapped("Markup(", String(x), ")", depth)
+	case String:
+		if err := p.vm.scan(len(x)); err != nil {
+			return err
+		}
 	}
 	return p.write(reprScalar(v))
 }

@@ -29,6 +29,11 @@ func strftime(t time.Time, format string) string {
 			i++
 		}
 		field := strftimeField(t, format[i])
+		if field == "" { // unknown: % stays, what follows is text
+			b.WriteByte('%')
+			i--
+			continue
+		}
 		if unpadded {
 			field = strings.TrimLeft(field[:len(field)-1], "0 ") + field[len(field)-1:]
 		}
@@ -57,5 +62,5 @@ func strftimeField(t time.Time, directive byte) string {
 	case 'w':
 		return fmt.Sprint(int(t.Weekday()))
 	}
-	return "%" + string(rune(directive))
+	return ""
 }

@@ -124,6 +124,9 @@ func (vm *machine) escape(v Value) (Markup, error) {
 		return m, nil
 	}
 	s, err := vm.str(v)
+	if err == nil {
+		err = vm.scan(len(s))
+	}
 	if err != nil {
 		return "", err
 	}
