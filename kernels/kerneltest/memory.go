@@ -14,6 +14,7 @@ func memoryCases() []testcase {
 		{"order", orderCase},
 		{"graph", graphCase},
 		{"fault", faultCase},
+		{"broken parameters", brokenCase},
 		{"scatter", scatterCase},
 		{"pack refuses", packCase},
 	}
@@ -144,6 +145,50 @@ func faultCase(b *bench) {
 	b.fetch(a, device)
 	if got := a.intsOf(device)[0]; got != 9 {
 		b.Errorf("the program after the fault left %d", got)
+	}
+}
+
+// brokenCase gives every operation parameters that its Validate refuses.
+func brokenCase(b *bench) {
+	buf := b.ints("buffer", 1, 2, 3).buf[device]
+	rows := kernels.Rows{Count: 1, Tokens: 1, T: 1, MaxLen: 1}
+	for name, program := range map[string]kernels.ProgramFunc{
+		"upload":      func(o kernels.Ops) { o.Upload(buf, make([]byte, 4)) },
+		"download":    func(o kernels.Ops) { o.Download(make([]byte, 16), buf) },
+		"copy":        func(o kernels.Ops) { o.Copy(buf.Slice(0, 4), buf.Slice(4, 8)) },
+		"scatter":     func(o kernels.Ops) { o.Scatter(kernels.Scatter{Dst: buf, Count: 1}) },
+		"begin":       func(o kernels.Ops) { o.Begin(kernels.Begin{Step: rows}) },
+		"embed":       func(o kernels.Ops) { o.Embed(kernels.Embed{}) },
+		"norm":        func(o kernels.Ops) { o.Norm(kernels.Norm{}) },
+		"linear":      func(o kernels.Ops) { o.Linear(kernels.Linear{}) },
+		"activate":    func(o kernels.Ops) { o.Activate(kernels.Activate{}) },
+		"gather":      func(o kernels.Ops) { o.GatherRows(kernels.GatherRows{}) },
+		"write":       func(o kernels.Ops) { o.WriteKV(kernels.WriteKV{Rows: rows}) },
+		"attend":      func(o kernels.Ops) { o.Attend(kernels.Attend{Rows: rows}) },
+		"mamba2 step": func(o kernels.Ops) { o.Mamba2Step(kernels.Mamba2{Rows: rows}) },
+		"mamba2 scan": func(o kernels.Ops) { o.Mamba2Scan(kernels.Mamba2{Rows: rows}) },
+		"mamba2 fold": func(o kernels.Ops) { o.Mamba2Fold(kernels.Mamba2{Rows: rows}) },
+		"delta step":  func(o kernels.Ops) { o.DeltaStep(kernels.Delta{Rows: rows}) },
+		"delta scan":  func(o kernels.Ops) { o.DeltaScan(kernels.Delta{Rows: rows}) },
+		"delta fold":  func(o kernels.Ops) { o.DeltaFold(kernels.Delta{Rows: rows}) },
+		"route":       func(o kernels.Ops) { o.Route(kernels.Route{}) },
+		"experts":     func(o kernels.Ops) { o.Experts(kernels.Experts{}) },
+		"add gated":   func(o kernels.Ops) { o.AddGated(kernels.AddGated{}) },
+		"sample":      func(o kernels.Ops) { o.Sample(kernels.Sample{}) },
+		"commit":      func(o kernels.Ops) { o.Commit(kernels.Commit{Step: rows}) },
+	} {
+		b.refused(name, program)
+	}
+}
+
+// refused requires that the device reports a fault that passes.
+func (b *bench) refused(name string, program kernels.ProgramFunc) {
+	b.Helper()
+	dev := b.devices[device]
+	dev.Submit(program)
+	var fault *kernels.Fault
+	if err := dev.Wait(dev.Mark()); !errors.As(err, &fault) || fault.Sticky {
+		b.Errorf("%s: got %v, want a fault", name, err)
 	}
 }
 

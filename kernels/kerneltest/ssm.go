@@ -79,6 +79,7 @@ func ssmCases(short bool) []testcase {
 		add(k.name+" placement", func(b *bench) { placementCase(b, k) })
 		add(k.name+" scan placement", func(b *bench) { scanPlacementCase(b, k) })
 		add(k.name+" fold and scan", func(b *bench) { foldScanCase(b, k) })
+		add(k.name+" wrong rows", func(b *bench) { wrongRowsCase(b, k) })
 	}
 	for _, k := range append(otherKinds(), smallMamba2, smallDelta) {
 		w := kernels.Window{L: 8, T: 4}
@@ -328,4 +329,15 @@ func foldScanCase(b *bench, k layerKind) {
 	})
 	b.close("out", manyRoundings, x.outputs())
 	p.compareScan(rows)
+}
+
+// wrongRowsCase gives packed rows to the step, and step rows to scan and fold.
+func wrongRowsCase(b *bench, k layerKind) {
+	p := newSSMPool(b, k.make(b), kernels.Window{L: 8, T: 3}, 2, 2)
+	rows := []ssmRow{{slot: 1, n: 2, h: 1, src: 1, dst: 1}}
+	p.fill(rows, false)
+	padded, packed := newBatch(p, rows, 3, 0), newBatch(p, rows, 0, 0)
+	b.refused("step of packed rows", func(o kernels.Ops) { packed.launch(o, device, step) })
+	b.refused("scan of step rows", func(o kernels.Ops) { padded.launch(o, device, scan) })
+	b.refused("fold of step rows", func(o kernels.Ops) { padded.launch(o, device, fold) })
 }
