@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test test-short race lint fuzz bench clean
+.PHONY: all build test test-short race lint fuzz bench clean toolchain trampolines fatbins cuda cuda-test sanitize
 
 all: build
 
@@ -23,5 +23,36 @@ lint: ## vet, staticcheck, gofmt
 	$(GO) run $(STATICCHECK) ./...
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 
+# CUDA: nvcc and headers of CUDA_HOME, or of wheels that `make toolchain` installs. `make -j2 cuda` uses two cores.
+CUDA = $(if $(CUDA_HOME),$(CUDA_HOME),$(CURDIR)/.toolchain/nvidia/cu13)
+CUDA_SOURCES = $(wildcard kernels/cuda/src/*.cu)
+FATBINS = $(CUDA_SOURCES:kernels/cuda/src/%.cu=kernels/cuda/fatbin/%.fatbin)
+NVCC_FLAGS = -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Xptxas -v,-warn-spills -I$(CUDA)/include
+CUDA_GO = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/kernels/cuda/driver/shim -I$(CUDA)/include" $(GO)
+
+toolchain: ## the CUDA compiler, unless CUDA_HOME names one
+	@scripts/toolchain.sh
+
+trampolines: toolchain ## the jump table into libcuda.so.1; committed
+	scripts/trampolines.sh $(CUDA)/include
+
+# What the compiler says of registers and spills is kept beside each file.
+kernels/cuda/fatbin/%.fatbin: kernels/cuda/src/%.cu $(wildcard kernels/cuda/src/*.cuh) | toolchain
+	@mkdir -p $(@D)
+	$(CUDA)/bin/nvcc $(NVCC_FLAGS) -fatbin -o $@ $< 2> $(@:.fatbin=.txt) || { cat $(@:.fatbin=.txt); rm -f $@; exit 1; }
+
+fatbins: $(FATBINS)
+
+cuda: fatbins trampolines ## the three programs with CUDA into bin/
+	$(CUDA_GO) build -tags cuda -o bin/ ./cmd/...
+
+cuda-test: fatbins ## the tests of the CUDA device as a program, for a machine with a GPU
+	@mkdir -p bin
+	$(CUDA_GO) test -c -tags cuda -ldflags='-s -w' -o bin/cuda.test ./kernels/cuda/
+
+sanitize: cuda-test ## a reduced suite under every tool of compute-sanitizer
+	for tool in memcheck racecheck initcheck synccheck; do \
+		compute-sanitizer --tool $$tool --error-exitcode 9 bin/cuda.test -test.short -test.run 'TestConformance' || exit 1; done
+
 clean:
-	rm -rf bin
+	rm -rf bin kernels/cuda/fatbin

@@ -1,0 +1,147 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"reprise/kernels"
+	"reprise/kernels/cuda/driver"
+)
+
+// denseKernels are those of src/dense.cu.
+type denseKernels struct {
+	scatter, embed, norm, activate, addGated driver.Function
+	gather                                   [3]driver.Function // by units of 16, 4 and 2 bytes
+}
+
+func (k *denseKernels) load(l *loader) error {
+	l.open("dense")
+	k.scatter, k.embed, k.norm = l.kernel("scatter", 0), l.active("embed", 0), l.active("norm", 0)
+	k.activate, k.addGated = l.active("activate", 0), l.active("add_gated", 0)
+	k.gather = [3]driver.Function{l.kernel("gather_16", 0), l.kernel("gather_4", 0), l.kernel("gather_2", 0)}
+	return nil
+}
+
+// Scatter writes single numbers.
+func (o *ops) Scatter(p kernels.Scatter) {
+	o.enter("Scatter")
+	must(p.Validate())
+	type params struct {
+		dst, index, value uint64
+		count, size       int32
+	}
+	launch(o, o.dense.scatter, line(ceil(p.Count, 256), 256), params{addr(p.Dst), addr(p.Index), addr(p.Value), int32(p.Count), int32(p.Dst.Size / 4)})
+}
+
+// Embed looks rows up.
+func (o *ops) Embed(p kernels.Embed) {
+	o.enter("Embed")
+	must(p.Validate())
+	o.is(p.Out, "Out")
+	w := own(p.Table)
+	type params struct {
+		table, ids, trouble uint64
+		bytes               int64
+		out                 mat
+		dtype, rows, cols   int32
+		_                   int32
+	}
+	launch(o, o.dense.embed, line(p.Out.Rows, 256), params{
+		table: addr(w.buf), ids: addr(p.IDs), trouble: o.dev.memory.trouble.addr(), bytes: w.stride, out: matOf(p.Out),
+		dtype: int32(w.dtype), rows: int32(w.rows), cols: int32(w.cols)})
+}
+
+// wide is 1 if eight columns at a time of all the matrices can be read at addresses of 16 bytes.
+func wide(cols int, list ...kernels.Mat) int32 {
+	if cols%8 != 0 {
+		return 0
+	}
+	for _, m := range list {
+		if m.Buf.Addr%16 != 0 || m.Stride*m.DType.Size()%16 != 0 {
+			return 0
+		}
+	}
+	return 1
+}
+
+// Norm adds into the residual and normalises.
+func (o *ops) Norm(p kernels.Norm) {
+	o.enter("Norm")
+	must(p.Validate())
+	o.is(p.X, "X")
+	o.is(p.Y, "Y")
+	type params struct {
+		x, add, y mat
+		weight    uint64
+		eps       float32
+		cols      int32
+		wide      int32
+		_         int32
+	}
+	k := params{x: matOf(p.X), y: matOf(p.Y), weight: addr(p.Weight), eps: p.Eps, cols: int32(p.X.Cols)}
+	k.wide = wide(p.X.Cols, p.X, p.Y)
+	if !p.Add.Nil() {
+		o.is(p.Add, "Add")
+		k.add, k.wide = matOf(p.Add), wide(p.X.Cols, p.X, p.Y, p.Add)
+	}
+	if p.Weight.Addr%16 != 0 {
+		k.wide = 0
+	}
+	launch(o, o.dense.norm, line(p.X.Rows, 512), k)
+}
+
+// pieceCols is the columns that a block of an elementwise kernel does.
+const pieceCols = 2048
+
+// Activate applies an MLP's nonlinearity.
+func (o *ops) Activate(p kernels.Activate) {
+	o.enter("Activate")
+	must(p.Validate())
+	o.is(p.X, "X")
+	o.is(p.Y, "Y")
+	type params struct {
+		x, y             mat
+		cols, kind, wide int32
+		_                int32
+	}
+	launch(o, o.dense.activate, grid(ceil(p.Y.Cols, pieceCols), p.Y.Rows, 1, 256),
+		params{x: matOf(p.X), y: matOf(p.Y), cols: int32(p.Y.Cols), kind: int32(p.Kind), wide: wide(p.Y.Cols, p.X, p.Y)})
+}
+
+// AddGated adds gated rows.
+func (o *ops) AddGated(p kernels.AddGated) {
+	o.enter("AddGated")
+	must(p.Validate())
+	o.is(p.X, "X")
+	o.is(p.Y, "Y")
+	type params struct {
+		gate, x, y mat
+		cols, wide int32
+	}
+	k := params{x: matOf(p.X), y: matOf(p.Y), cols: int32(p.Y.Cols), wide: wide(p.Y.Cols, p.X, p.Y)}
+	if !p.Gate.Nil() {
+		o.is(p.Gate, "Gate")
+		k.gate = matOf(p.Gate)
+	}
+	launch(o, o.dense.addGated, grid(ceil(p.Y.Cols, pieceCols), p.Y.Rows, 1, 256), k)
+}
+
+// GatherRows copies chosen rows.
+func (o *ops) GatherRows(p kernels.GatherRows) {
+	o.enter("GatherRows")
+	must(p.Validate())
+	type params struct {
+		x, y  mat
+		index uint64
+		units int32
+		_     int32
+	}
+	size := p.Y.DType.Size()
+	for i, unit := range [...]int{16, 4, 2} {
+		if p.Y.Cols*size%unit == 0 && p.X.Stride*size%unit == 0 && p.Y.Stride*size%unit == 0 && (p.X.Buf.Addr|p.Y.Buf.Addr)%uintptr(unit) == 0 {
+			x, y := mat{addr(p.X.Buf), int64(p.X.Stride * size / unit)}, mat{addr(p.Y.Buf), int64(p.Y.Stride * size / unit)}
+			launch(o, o.dense.gather[i], line(p.Y.Rows, 256), params{x: x, y: y, index: addr(p.Index), units: int32(p.Y.Cols * size / unit)})
+			return
+		}
+	}
+	panic("cuda: rows of " + p.Y.DType.String() + ", or not aligned to their elements")
+}

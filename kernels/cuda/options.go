@@ -1,0 +1,11 @@
+package cuda
+
+import "reprise/kernels"
+
+// Options of Open.
+type Options struct {
+	// Activations is BF16 (also when Invalid) or F32, the mode in which equality tests run.
+	Activations kernels.DType
+	// Ordinal is the number of the GPU.
+	Ordinal int
+}

@@ -1,0 +1,177 @@
+// Embedding, norm, activation, gathers and sums.
+#include "common.cuh"
+
+struct Scatter {
+  uint64_t dst, index, value;
+  int count, size;  // size: elements of dst
+};
+extern "C" __global__ void __launch_bounds__(256) scatter(PARAMS(Scatter, p)) {
+  pdl_begin();
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i >= p.count) return;
+  int to = at<int>(p.index)[i];
+  if (to >= 0 && to < p.size) at<int>(p.dst)[to] = at<int>(p.value)[i];
+}
+
+struct Embed {
+  uint64_t table, ids, trouble;
+  int64_t bytes;  // of a row of the table
+  Mat out;
+  int dtype, rows, cols, pad;  // rows of the table
+};
+template <typename T>
+__device__ void embed(const Embed& p) {
+  pdl_begin();
+  int id = at<int>(p.ids)[blockIdx.x];
+  if (id < 0 || id >= p.rows) {
+    if (threadIdx.x == 0) report(p.trouble, TROUBLE_EMBED, id);
+    return;
+  }
+  T* out = row_of<T>(p.out, blockIdx.x);
+  for (int j = threadIdx.x; j < p.cols; j += 256) out[j] = narrow<T>(load_as(p.dtype, p.table + id * p.bytes, j));
+}
+extern "C" __global__ void __launch_bounds__(256) embed_bf16(PARAMS(Embed, p)) { embed<bf16>(p); }
+extern "C" __global__ void __launch_bounds__(256) embed_f32(PARAMS(Embed, p)) { embed<float>(p); }
+
+struct Norm {
+  Mat x, add, y;  // add.p = 0: nothing is added
+  uint64_t weight;
+  float eps;
+  int cols, wide, pad;  // wide: all rows and the weight are aligned to 16 bytes and cols is a multiple of 8
+};
+constexpr int NORM_THREADS = 512, NORM_HELD = 2;  // a thread holds up to 2 x 8 elements of a row
+
+template <typename T>
+__device__ void norm_wide(const Norm& p, float* space) {
+  const T* add = p.add.p ? row_of<T>(p.add, blockIdx.x) : nullptr;
+  T *x = row_of<T>(p.x, blockIdx.x), *y = row_of<T>(p.y, blockIdx.x);
+  float v[NORM_HELD][8], sum = 0;
+#pragma unroll
+  for (int r = 0; r < NORM_HELD; r++) {
+    int j = (r * NORM_THREADS + threadIdx.x) * 8;
+    if (j >= p.cols) break;
+    load8(x + j, v[r]);
+    if (add) {
+      float a[8];
+      load8(add + j, a);
+#pragma unroll
+      for (int i = 0; i < 8; i++) v[r][i] = widen(narrow<T>(v[r][i] + a[i]));
+      store8(x + j, v[r]);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) sum = fmaf(v[r][i], v[r][i], sum);
+  }
+  float scale = 1.f / sqrtf(block_sum(sum, space) / p.cols + p.eps);
+#pragma unroll
+  for (int r = 0; r < NORM_HELD; r++) {
+    int j = (r * NORM_THREADS + threadIdx.x) * 8;
+    if (j >= p.cols) break;
+    float w[8];
+    load8(at<float>(p.weight) + j, w);
+#pragma unroll
+    for (int i = 0; i < 8; i++) w[i] *= v[r][i] * scale;
+    store8(y + j, w);
+  }
+}
+
+template <typename T>
+__device__ void norm(const Norm& p) {
+  __shared__ float space[33];
+  pdl_begin();
+  if (p.wide && p.cols <= 8 * NORM_HELD * NORM_THREADS) return norm_wide<T>(p, space);
+  const T* add = p.add.p ? row_of<T>(p.add, blockIdx.x) : nullptr;
+  T *x = row_of<T>(p.x, blockIdx.x), *y = row_of<T>(p.y, blockIdx.x);
+  float sum = 0;
+  for (int j = threadIdx.x; j < p.cols; j += NORM_THREADS) {
+    float v = widen(x[j]);
+    if (add) {
+      x[j] = narrow<T>(v + widen(add[j]));
+      v = widen(x[j]);
+    }
+    sum = fmaf(v, v, sum);
+  }
+  float scale = 1.f / sqrtf(block_sum(sum, space) / p.cols + p.eps);
+  for (int j = threadIdx.x; j < p.cols; j += NORM_THREADS) y[j] = narrow<T>(widen(x[j]) * scale * at<float>(p.weight)[j]);
+}
+extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_bf16(PARAMS(Norm, p)) { norm<bf16>(p); }
+extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_f32(PARAMS(Norm, p)) { norm<float>(p); }
+
+// Activate and AddGated share a shape: block (x, y) does columns [x * 2048, +2048) of row y.
+struct Activate {
+  Mat x, y;
+  int cols, kind, wide, pad;  // cols of y; kind as kernels.Activation
+};
+enum { SILU_MUL = 0, RELU2 = 1 };
+constexpr int PIECE = 2048;
+
+__device__ __forceinline__ float activated(int kind, float gate, float up) {
+  if (kind == SILU_MUL) return silu(gate) * up;
+  float v = fmaxf(gate, 0.f);
+  return v * v;
+}
+template <typename T>
+__device__ void activate(const Activate& p) {
+  pdl_begin();
+  const T* x = row_of<T>(p.x, blockIdx.y);
+  T* y = row_of<T>(p.y, blockIdx.y);
+  const T* up = p.kind == SILU_MUL ? x + p.cols : x;
+  int from = blockIdx.x * PIECE;
+  if (p.wide) {
+    int j = from + threadIdx.x * 8;
+    if (j >= p.cols) return;
+    float a[8], b[8];
+    load8(x + j, a);
+    load8(up + j, b);
+#pragma unroll
+    for (int i = 0; i < 8; i++) a[i] = activated(p.kind, a[i], b[i]);
+    store8(y + j, a);
+    return;
+  }
+  for (int j = from + threadIdx.x; j < min(from + PIECE, p.cols); j += 256) y[j] = narrow<T>(activated(p.kind, widen(x[j]), widen(up[j])));
+}
+extern "C" __global__ void __launch_bounds__(256) activate_bf16(PARAMS(Activate, p)) { activate<bf16>(p); }
+extern "C" __global__ void __launch_bounds__(256) activate_f32(PARAMS(Activate, p)) { activate<float>(p); }
+
+struct AddGated {
+  Mat gate, x, y;  // gate.p = 0: none
+  int cols, wide;
+};
+template <typename T>
+__device__ void add_gated(const AddGated& p) {
+  pdl_begin();
+  const T* x = row_of<T>(p.x, blockIdx.y);
+  T* y = row_of<T>(p.y, blockIdx.y);
+  float gate = p.gate.p ? sigmoid(widen(*row_of<T>(p.gate, blockIdx.y))) : 1.f;
+  int from = blockIdx.x * PIECE;
+  if (p.wide) {
+    int j = from + threadIdx.x * 8;
+    if (j >= p.cols) return;
+    float a[8], b[8];
+    load8(x + j, a);
+    load8(y + j, b);
+#pragma unroll
+    for (int i = 0; i < 8; i++) b[i] += gate * a[i];
+    store8(y + j, b);
+    return;
+  }
+  for (int j = from + threadIdx.x; j < min(from + PIECE, p.cols); j += 256) y[j] = narrow<T>(widen(y[j]) + gate * widen(x[j]));
+}
+extern "C" __global__ void __launch_bounds__(256) add_gated_bf16(PARAMS(AddGated, p)) { add_gated<bf16>(p); }
+extern "C" __global__ void __launch_bounds__(256) add_gated_f32(PARAMS(AddGated, p)) { add_gated<float>(p); }
+
+// Copies of rows by units of 16, 4 or 2 bytes; strides are in units.
+struct Gather {
+  Mat x, y;
+  uint64_t index;
+  int units, pad;
+};
+template <typename U>
+__device__ void gather(const Gather& p) {
+  pdl_begin();
+  int from = at<int>(p.index)[blockIdx.x];
+  U* y = row_of<U>(p.y, blockIdx.x);
+  for (int j = threadIdx.x; j < p.units; j += 256) y[j] = from < 0 ? U{} : row_of<U>(p.x, from)[j];
+}
+extern "C" __global__ void __launch_bounds__(256) gather_16(PARAMS(Gather, p)) { gather<uint4>(p); }
+extern "C" __global__ void __launch_bounds__(256) gather_4(PARAMS(Gather, p)) { gather<uint32_t>(p); }
+extern "C" __global__ void __launch_bounds__(256) gather_2(PARAMS(Gather, p)) { gather<uint16_t>(p); }
