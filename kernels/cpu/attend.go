@@ -26,9 +26,10 @@ type attention struct {
 	q, out  rows
 	gate    rows
 
-	group    int // query heads of a KV head
-	dim      int // HeadDim rounded up to tileLanes
-	partial  int // floats of a partial result
+	group    int  // query heads of a KV head
+	dim      int  // HeadDim rounded up to tileLanes
+	direct   bool // keys are multiplied as stored
+	partial  int  // floats of a partial result
 	tiles    []queryTile
 	segments []segment // only when they are shared out
 	partials []float32 // of the segments
@@ -76,6 +77,7 @@ func (a *attention) set(p kernels.Attend) {
 	a.group = p.QHeads / p.KV.Heads
 	a.dim = paddedLength(p.KV.HeadDim)
 	a.partial = a.dim + 2
+	a.direct = fits(p.KV.DType, p.KV.HeadDim)
 	a.tiles, a.segments, a.split = a.tiles[:0], a.segments[:0], false
 }
 
@@ -134,7 +136,7 @@ type (
 func (a *attendTile) do(i, worker int) {
 	t := &a.tiles[i]
 	size := a.vectors(t) * a.partial
-	w := a.pass(t, worker, 2*size)
+	w := a.walk(t, worker, 2*size)
 	total, next := w.rest[:size], w.rest[size:]
 	w.attend(0, total)
 	for n := 1; n < t.segments(); n++ {
@@ -147,7 +149,7 @@ func (a *attendTile) do(i, worker int) {
 // do computes one segment of a tile.
 func (a *attendSegment) do(i, worker int) {
 	t := &a.tiles[a.segments[i].tile]
-	w := a.pass(t, worker, 0)
+	w := a.walk(t, worker, 0)
 	w.attend(int(a.segments[i].index), a.stored(t, int(a.segments[i].index)))
 }
 

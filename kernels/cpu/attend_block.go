@@ -2,8 +2,8 @@ package cpu
 
 import "reprise/kernels"
 
-// pass is a worker's memory while a tile's queries go over keys.
-type pass struct {
+// walk is a worker's memory while a tile's queries go over keys.
+type walk struct {
 	a       *attention
 	tile    *queryTile
 	dot     *dotTile
@@ -20,26 +20,30 @@ type lines struct {
 	keyFactor, valueFactor [blockTokens]float32 // of F8E4M3
 }
 
-// pass prepares a worker for a tile; rest floats are left for the caller.
-func (a *attention) pass(t *queryTile, worker, rest int) pass {
+// walk prepares a worker for a tile; rest floats are left for the caller.
+func (a *attention) walk(t *queryTile, worker, rest int) walk {
 	s := &a.scratch[worker]
 	vectors, wide := a.vectors(t), 2*blockTokens*a.dim
 	memory := s.take(vectors*(a.dim+blockTokens) + wide + rest)
-	w := pass{a: a, tile: t, dot: &s.tile, lines: &s.lines}
+	w := walk{a: a, tile: t, dot: &s.tile, lines: &s.lines}
 	w.queries, memory = memory[:vectors*a.dim], memory[vectors*a.dim:]
 	w.scores, memory = memory[:vectors*blockTokens], memory[vectors*blockTokens:]
 	w.wide, w.rest = memory[:wide], memory[wide:]
 	headDim := a.cache.HeadDim
 	for v := range vectors {
 		query := w.queries[v*a.dim:][:a.dim]
-		row := a.q.row(t.token + v/a.group)
-		clear(query[copy(query, row[(t.head*a.group+v%a.group)*headDim:][:headDim]):])
+		head := a.q.row(t.token + v/a.group)[(t.head*a.group+v%a.group)*headDim:][:headDim]
+		if a.direct && a.cache.DType == kernels.BF16 {
+			swizzle(query, head)
+			continue
+		}
+		clear(query[copy(query, head):])
 	}
 	return w
 }
 
 // attend computes the partial results of one segment.
-func (w *pass) attend(n int, out []float32) {
+func (w *walk) attend(n int, out []float32) {
 	a := w.a
 	for v := range a.vectors(w.tile) {
 		sum, weight, most := a.partialOf(out, v)
@@ -63,7 +67,7 @@ func (w *pass) attend(n int, out []float32) {
 }
 
 // load finds the keys and values of tokens [from, from+count) and widens what the routines cannot read as stored.
-func (w *pass) load(from, count int) {
+func (w *walk) load(from, count int) {
 	c, l := &w.a.cache, w.lines
 	keyIndex, valueIndex := c.index(keys, w.tile.head, 0), c.index(values, w.tile.head, 0)
 	for i := range count {
@@ -73,17 +77,16 @@ func (w *pass) load(from, count int) {
 			l.keyFactor[i], l.valueFactor[i] = *c.factor(page, keyIndex+at), *c.factor(page, valueIndex+at)
 		}
 	}
-	whole := w.a.dim == c.HeadDim
-	if !whole || !direct(c.DType) {
+	if !w.a.direct {
 		w.widen(l.key[:count], w.wide)
 	}
-	if !whole || c.DType != kernels.F32 {
+	if !w.a.direct || c.DType != kernels.F32 {
 		w.widen(l.value[:count], w.wide[blockTokens*w.a.dim:])
 	}
 }
 
 // widen replaces stored lines by float32 ones, padded with zeros.
-func (w *pass) widen(at []uintptr, dst []float32) {
+func (w *walk) widen(at []uintptr, dst []float32) {
 	c, dim := &w.a.cache, w.a.dim
 	for i, from := range at {
 		line := dst[i*dim:][:dim]
@@ -94,13 +97,13 @@ func (w *pass) widen(at []uintptr, dst []float32) {
 }
 
 // score fills scores with the scaled products of all queries and the block's keys.
-func (w *pass) score(count int) {
+func (w *walk) score(count int) {
 	a, t := w.a, w.dot
 	dtype := kernels.F32
-	if a.dim == a.cache.HeadDim && a.cache.DType == kernels.BF16 {
-		dtype = kernels.BF16
+	if a.direct {
+		dtype = a.cache.DType
 	}
-	t.n, t.ahead = a.dim, 0
+	t.n, t.ahead, t.begun, t.more = a.dim, 0, 0, 0
 	vectors := a.vectors(w.tile)
 	for k := 0; k < count; k += tileRows {
 		for i := range t.w {
@@ -120,7 +123,7 @@ func (w *pass) score(count int) {
 }
 
 // add adds a block to a query's partial result. The scores become the weights.
-func (w *pass) add(scores, sum []float32, weight, most *float32) {
+func (w *walk) add(scores, sum []float32, weight, most *float32) {
 	a := w.a
 	scale(a.Scale, scores)
 	if a.cache.DType == kernels.F8E4M3 {

@@ -36,9 +36,9 @@ func (o *ops) Experts(p kernels.Experts) {
 	active := rows{grow(e.active, n*rowStride(down.cols)), n, down.cols, rowStride(down.cols)}
 	parts := rows{grow(e.parts, n*down.rows), n, down.rows, down.rows}
 	e.hidden, e.active, e.parts = hidden.data, active.data, parts.data
-	o.multiplyExperts(up, e.gather(o.products.rows(o, x, most >= wideTokens)), hidden, most)
+	o.multiplyExperts(up, e.gather(o.rowsFor(up, x)), hidden, most)
 	o.activate(p.Act, hidden, active)
-	o.multiplyExperts(down, o.products.rows(o, active, false), parts, most)
+	o.multiplyExperts(down, o.rowsFor(down, active), parts, most)
 	o.eachRow(x.count, down.rows*p.TopK, o.combineRow)
 }
 

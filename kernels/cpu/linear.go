@@ -12,18 +12,23 @@ type products struct {
 	address []uintptr
 }
 
-// packTask copies rows of X, padded with zeros, to rows a stride apart.
+// packTask copies rows of X to rows a stride apart, swizzled or padded with zeros.
 type packTask struct {
-	x      rows
-	dst    []float32
-	length int
-	stride int
-	each   int // rows a task
+	x       rows
+	dst     []float32
+	length  int
+	stride  int
+	swizzle bool
+	each    int // rows a task
 }
 
 func (p *packTask) do(i, _ int) {
 	for r := i * p.each; r < min((i+1)*p.each, p.x.count); r++ {
 		dst := p.dst[r*p.stride:][:p.length]
+		if p.swizzle {
+			swizzle(dst, p.x.row(r))
+			continue
+		}
 		clear(dst[copy(dst, p.x.row(r)):])
 	}
 }
@@ -42,22 +47,25 @@ func (o *ops) Linear(l kernels.Linear) {
 	m.starts, m.experts = p.single[:], p.zero[:]
 	m.y, m.add = y, l.Add
 	m.prepare(w, o.pool.size(), x.count)
-	m.x = p.rows(o, x, x.count >= wideTokens)
+	m.x = o.rowsFor(w, x)
 	o.pool.parallel(m.tasks(), m)
 }
 
-// rows returns the addresses of the rows of x, packed where the tiles need it.
-func (p *products) rows(o *ops, x rows, wide bool) []uintptr {
-	p.address = grow(p.address, x.count)
-	data, stride := x.data, x.stride
-	if length := paddedLength(x.cols); wide || length != x.cols {
+// rowsFor returns the addresses of the rows of x as tiles of w want them: swizzled, padded to whole lanes and, where
+// many tokens share a tile, spaced for the cache. They are valid until the next call.
+func (o *ops) rowsFor(w *weight, x rows) []uintptr {
+	p := &o.products
+	data, stride, length := x.data, x.stride, paddedLength(x.cols)
+	swizzled := w.direct() && w.dtype == kernels.BF16
+	if swizzled || length != x.cols || x.count > fewTokens {
 		stride = rowStride(length)
 		p.packed = grow(p.packed, x.count*stride)
 		data = p.packed
-		parts, each := o.share(x.count, 1+(1<<14)/x.cols)
-		p.pack = packTask{x, data, length, stride, each}
+		parts, each := o.share(x.count, 1+elementsATask/x.cols)
+		p.pack = packTask{x, data, length, stride, swizzled, each}
 		o.pool.parallel(parts, &p.pack)
 	}
+	p.address = grow(p.address, x.count)
 	for i := range p.address {
 		p.address[i] = address(data) + uintptr(4*stride*i)
 	}

@@ -1,39 +1,42 @@
 package cpu
 
-import (
-	"reprise/kernels"
-)
+import "reprise/kernels"
 
 // matmul is a task: groups of tokens are multiplied by a matrix each (one group for a linear, one an expert for a
-// mixture). It is cut into blocks of matrix rows and panels of tokens; how it is cut does not change a bit of the
-// result, see dotTile.
+// mixture). It is cut into blocks of matrix rows, panels of tokens and chunks of columns; how it is cut does not change
+// a bit of the result, see dotTile.
 type matmul struct {
 	scratch []scratch
 
 	weight  *weight
 	experts []int32   // matrix of group g
 	starts  []int32   // group g has the tokens starts[g] .. starts[g+1]-1
-	x       []uintptr // rows of the tokens, length floats each
+	x       []uintptr // rows of the tokens, length floats each, swizzled as the weight wants
 	y       rows      // row of each token
 	add     bool      // Y += instead of Y =
 
-	length        int // cols rounded up to tileLanes
+	length        int // cols rounded up to whole lanes
+	chunk         int // columns of a pass
 	block, blocks int // matrix rows a task, tasks a group and panel
 	panel, panels int // tokens a task, tasks a group and block
 }
 
 const (
-	// wideTokens is the number of tokens from which a block of rows is widened once instead of once a tile.
-	wideTokens = 7
-	// wideBytes of widened rows stay in the second-level cache while the tokens pass by.
-	wideBytes = 192 << 10
-	// readBytes is what a task reads of a matrix when there are few tokens.
+	// fewTokens are multiplied by whole rows; more go over them in chunks of columns, so that rows of x and w stay in
+	// the first-level cache.
+	fewTokens    = tileTokens
+	chunkColumns = 1024
+	// manyTokens pass one by one by all rows of a block; fewer are passed by the rows one by one.
+	manyTokens = 48
+	// A task reads readBytes of a matrix, or keeps keepBytes of it in the second-level cache for many tokens.
 	readBytes = 64 << 10
-	// panelTokens is the least number of tokens worth widening the rows again.
-	panelTokens = 96
+	keepBytes = 128 << 10
+	// panelTokens is the range of tokens of a task when there are enough.
+	leastPanel = 96
+	mostPanel  = 256
 )
 
-// paddedLength is n rounded up to whole tiles.
+// paddedLength is n rounded up to whole lanes.
 func paddedLength(n int) int { return (n + tileLanes - 1) &^ (tileLanes - 1) }
 
 // rowStride spaces rows of n floats an odd number of cache lines apart: rows a power of two apart would compete for
@@ -42,18 +45,27 @@ func rowStride(n int) int { return (n+15)&^15 | 16 }
 
 // prepare sets everything but the operands; most is the largest number of tokens of a group.
 func (m *matmul) prepare(w *weight, workers, most int) {
-	m.weight, m.length = w, paddedLength(w.cols)
-	groups := len(m.starts) - 1
-	if most < wideTokens && m.direct() {
-		m.block = readBytes / (w.cols * w.dtype.Size())
+	m.weight, m.length, m.chunk = w, paddedLength(w.cols), chunkColumns
+	if most <= fewTokens || m.length < 2*chunkColumns {
+		m.chunk = m.length
+	}
+	if m.chunk > maxTileLength {
+		m.chunk = maxTileLength
+	}
+	groups, size := len(m.starts)-1, w.dtype.Size()
+	if !w.direct() {
+		size = 4
+	}
+	if most < manyTokens && w.direct() {
+		m.block = readBytes / (m.length * size)
 	} else {
-		m.block = wideBytes / (4 * m.length)
+		m.block = keepBytes / (m.chunk * size)
 	}
 	m.block = max(tileRows, min(m.block, w.rows*groups/(4*workers))&^(tileRows-1))
 	m.blocks = (w.rows + m.block - 1) / m.block
-	m.panels = 1
+	m.panels = (most + mostPanel - 1) / mostPanel
 	if tasks := m.blocks * groups; tasks < 4*workers {
-		m.panels = max(1, min(4*workers/max(1, tasks), most/panelTokens))
+		m.panels = max(m.panels, min(4*workers/max(1, tasks), most/leastPanel))
 	}
 	m.panel = (most + m.panels - 1) / m.panels
 }
@@ -62,7 +74,18 @@ func (m *matmul) prepare(w *weight, workers, most int) {
 func (m *matmul) tasks() int { return (len(m.starts) - 1) * m.panels * m.blocks }
 
 // direct reports whether rows of the weight can be multiplied where they are.
-func (m *matmul) direct() bool { return direct(m.weight.dtype) && m.length == m.weight.cols }
+func (w *weight) direct() bool { return fits(w.dtype, w.cols) }
+
+// pass is what one task does with a group's tokens [first, last) and matrix rows [from, to).
+type pass struct {
+	*matmul
+	tile        *dotTile
+	parts       []part
+	from, to    int
+	first, last int
+	lanes       []float32 // between chunks: [tiles of rows][tiles of tokens]
+	wide        []float32 // rows of a chunk that had to be widened
+}
 
 func (m *matmul) do(i, worker int) {
 	block, rest := i%m.blocks, i/m.blocks
@@ -72,67 +95,104 @@ func (m *matmul) do(i, worker int) {
 	if first >= last {
 		return
 	}
-	from := block * m.block
-	to := min(from+m.block, m.weight.rows)
-	parts := m.weight.matrix(int(m.experts[group]))
 	s := &m.scratch[worker]
-	if last-first < wideTokens && m.direct() {
-		m.narrow(&s.tile, parts, from, to, first, last)
+	p := pass{matmul: m, tile: &s.tile, parts: m.weight.matrix(int(m.experts[group])), first: first, last: last}
+	p.from, p.to = block*m.block, min((block+1)*m.block, m.weight.rows)
+	p.cut(s)
+	for column := 0; column < m.length; column += m.chunk {
+		p.chunk(column)
+	}
+}
+
+// cut takes the memory.
+func (p *pass) cut(s *scratch) {
+	lanes, wide := 0, 0
+	if p.matmul.chunk < p.length {
+		lanes = tiles(p.to-p.from, tileRows) * tiles(p.last-p.first, tileTokens) * laneFloats
+	}
+	if !p.weight.direct() {
+		wide = (p.to - p.from) * rowStride(p.matmul.chunk)
+	}
+	memory := s.take(lanes + wide)
+	p.lanes, p.wide = memory[:lanes], memory[lanes:]
+}
+
+// tiles is the number of tiles of the given side that cover n.
+func tiles(n, side int) int { return (n + side - 1) / side }
+
+// chunk adds the products over columns [column, column+chunk).
+func (p *pass) chunk(column int) {
+	t := p.tile
+	t.n = min(p.matmul.chunk, p.length-column)
+	t.begun, t.more = min(column, 1), min(p.length-column-t.n, 1)
+	if !p.weight.direct() {
+		p.widen(column, t.n)
+	}
+	if p.last-p.first < manyTokens {
+		for r := p.from; r < p.to; r += tileRows {
+			p.rows(r, column)
+			for token := p.first; token < p.last; token += tileTokens {
+				p.multiply(r, token, column)
+				t.ahead = 0
+			}
+		}
 		return
 	}
-	m.wide(s, parts, from, to, first, last)
-}
-
-// narrow multiplies rows where they are: each is read once.
-func (m *matmul) narrow(t *dotTile, parts []part, from, to, first, last int) {
-	size := m.weight.cols * m.weight.dtype.Size()
-	t.n = m.length
-	for r := from; r < to; r += tileRows {
-		for i := range t.w {
-			t.w[i] = rowAddress(parts, min(r+i, to-1), size)
-		}
-		t.ahead = 0
-		if r+2*tileRows <= to {
-			t.ahead = tileRows * size
-		}
-		for token := first; token < last; token += tileTokens {
-			m.multiply(t, m.weight.dtype, r, to, token, last)
+	for token := p.first; token < p.last; token += tileTokens {
+		for r := p.from; r < p.to; r += tileRows {
+			p.rows(r, column)
 			t.ahead = 0
+			p.multiply(r, token, column)
 		}
 	}
 }
 
-// wide widens rows [from, to) and passes the tokens by them.
-func (m *matmul) wide(s *scratch, parts []part, from, to, first, last int) {
-	stride := rowStride(m.length)
-	floats := s.take((to - from) * stride)
-	widenRows(floats, stride, m.length, parts, m.weight, from, to)
-	t := &s.tile
-	t.n, t.ahead = m.length, 0
-	at := address(floats)
-	for token := first; token < last; token += tileTokens {
-		for r := from; r < to; r += tileRows {
-			for i := range t.w {
-				t.w[i] = at + uintptr(4*stride*(min(r+i, to-1)-from))
-			}
-			m.multiply(t, kernels.F32, r, to, token, last)
+// rows points the tile at matrix rows from r on; the tile's last row stands in for those beyond the block.
+func (p *pass) rows(r, column int) {
+	t, size := p.tile, p.weight.dtype.Size()
+	t.ahead = 0
+	if !p.weight.direct() {
+		for i := range t.w {
+			t.w[i] = address(p.wide) + uintptr(4*rowStride(p.matmul.chunk)*(min(r+i, p.to-1)-p.from))
 		}
+		return
+	}
+	for i := range t.w {
+		t.w[i] = rowAddress(p.parts, min(r+i, p.to-1), p.weight.cols*size) + uintptr(column*size)
+	}
+	if r+2*tileRows <= p.to {
+		t.ahead = tileRows * p.weight.cols * size
 	}
 }
 
-// multiply runs the tile of rows from r and tokens from token on and stores what exists of it.
-func (m *matmul) multiply(t *dotTile, dtype kernels.DType, r, to, token, last int) {
-	tokens := min(tileTokens, last-token)
+// multiply runs the tile for tokens from token on and stores what exists of it.
+func (p *pass) multiply(r, token, column int) {
+	t, tokens := p.tile, min(tileTokens, p.last-token)
 	for i := range tokens {
-		t.x[i] = m.x[token+i]
+		t.x[i] = p.x[token+i] + uintptr(4*column)
+	}
+	if len(p.lanes) > 0 {
+		at := (r-p.from)/tileRows*tiles(p.last-p.first, tileTokens) + (token-p.first)/tileTokens
+		t.lanes = address(p.lanes[at*laneFloats:])
+	}
+	dtype := kernels.F32
+	if p.weight.direct() {
+		dtype = p.weight.dtype
 	}
 	t.multiply(dtype, tokens)
-	n := min(tileRows, to-r)
+	if t.more == 0 {
+		p.store(r, token, tokens)
+	}
+}
+
+// store writes the tile's products to Y.
+func (p *pass) store(r, token, tokens int) {
+	n := min(tileRows, p.to-r)
 	for i := range tokens {
-		at := (token+i)*m.y.stride + r
-		y := m.y.data[at : at+n]
-		sums := t.out[i*tileRows : i*tileRows+n]
-		if !m.add {
+		at := (token+i)*p.y.stride + r
+		y := p.y.data[at : at+n]
+		sums := p.tile.out[i*tileRows : i*tileRows+n]
+		if !p.add {
 			copy(y, sums)
 			continue
 		}
@@ -142,13 +202,16 @@ func (m *matmul) multiply(t *dotTile, dtype kernels.DType, r, to, token, last in
 	}
 }
 
-// widenRows writes rows [from, to) as float32, padded with zeros to length.
-func widenRows(dst []float32, stride, length int, parts []part, w *weight, from, to int) {
-	size := w.cols * w.dtype.Size()
-	for r := from; r < to; r++ {
-		row := dst[(r-from)*stride:][:length]
-		widen(row[:w.cols], elements[byte](rowAddress(parts, r, size), size), w.dtype)
-		clear(row[w.cols:])
+// widen writes columns [column, column+n) of the rows as float32, zeros beyond the matrix.
+func (p *pass) widen(column, n int) {
+	w, stride := p.weight, rowStride(p.matmul.chunk)
+	size := w.dtype.Size()
+	count := min(n, w.cols-column)
+	for r := p.from; r < p.to; r++ {
+		row := p.wide[(r-p.from)*stride:][:n]
+		at := rowAddress(p.parts, r, w.cols*size) + uintptr(column*size)
+		widen(row[:count], elements[byte](at, count*size), w.dtype)
+		clear(row[count:])
 	}
 }
 

@@ -24,7 +24,12 @@ func tileBF16x2(t *dotTile)
 //go:noescape
 func tileBF16x3(t *dotTile)
 
-// multiply fills t.out for rows w of F32 or BF16.
+// swizzleAVX2 is swizzleGo for n elements.
+//
+//go:noescape
+func swizzleAVX2(dst, x *float32, n int)
+
+// multiply is tileGo.
 func (t *dotTile) multiply(dtype kernels.DType, tokens int) {
 	if !hasAVX2 {
 		tileGo(t, dtype, tokens)
@@ -48,5 +53,19 @@ func (t *dotTile) multiply(dtype kernels.DType, tokens int) {
 		tileF32x2(t)
 	default:
 		tileF32x3(t)
+	}
+}
+
+// swizzle is swizzleGo; len(x) is a multiple of 16.
+func swizzle(dst, x []float32) {
+	if !hasAVX2 {
+		swizzleGo(dst, x)
+		return
+	}
+	dst = dst[:len(x)]
+	for len(x) > 0 {
+		n := min(len(x), longest)
+		swizzleAVX2(&dst[0], &x[0], n)
+		dst, x = dst[n:], x[n:]
 	}
 }

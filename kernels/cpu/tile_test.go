@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"reprise/kernels"
@@ -25,7 +26,7 @@ func fused(a, b, c float32) float32 {
 	return float32(s)
 }
 
-// laneProduct is what the assembly computes, bit for bit.
+// laneProduct is what the assembly computes, bit for bit; w and x are in the order in which they are added.
 func laneProduct(w, x []float32) float32 {
 	var l [tileLanes]float32
 	for k := range w {
@@ -46,8 +47,11 @@ func toBF16(x []float32) []uint16 {
 
 func TestTile(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
-	for _, n := range []int{8, 16, 24, 32, 40, 64, 72, 1024, 2056} {
+	for _, n := range []int{8, 16, 24, 32, 40, 48, 64, 72, 80, 1024, 2064} {
 		for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
+			if !fits(dtype, n) {
+				continue
+			}
 			for tokens := 1; tokens <= tileTokens; tokens++ {
 				testTile(t, r, n, dtype, tokens)
 			}
@@ -66,6 +70,8 @@ func testTile(t *testing.T, r *rand.Rand, n int, dtype kernels.DType, tokens int
 		if dtype == kernels.BF16 {
 			stored[i] = toBF16(w[i])
 			tile.w[i] = address(stored[i])
+			plain := slices.Clone(w[i])
+			swizzleGo(w[i], plain)
 		}
 	}
 	for i := range tokens {
@@ -73,18 +79,57 @@ func testTile(t *testing.T, r *rand.Rand, n int, dtype kernels.DType, tokens int
 		tile.x[i] = address(x[i])
 	}
 	tile.n = n
-	ref := tile
+	lanes := make([]float32, laneFloats)
+	tile.lanes = address(lanes)
+	ref, cut := tile, tile
 	tile.multiply(dtype, tokens)
 	tileGo(&ref, dtype, tokens)
+	multiplyInSteps(&cut, dtype, tokens)
 	for m := range tokens {
 		for i := range w {
-			got, plain, want := tile.out[m*tileRows+i], ref.out[m*tileRows+i], laneProduct(w[i], x[m])
+			at := m*tileRows + i
+			got, plain, want := tile.out[at], ref.out[at], laneProduct(w[i], x[m])
 			if simdName == "avx2" && got != want {
 				t.Fatalf("%s, %d elements, %d tokens: product %d,%d is %v, want %v", dtype, n, tokens, i, m, got, want)
 			}
 			if math.Abs(float64(plain-want)) > 1e-5*math.Sqrt(float64(n)) {
 				t.Fatalf("%s, %d elements, %d tokens: reference %d,%d is %v, want %v", dtype, n, tokens, i, m, plain, want)
 			}
+			if cut.out[at] != got {
+				t.Fatalf("%s, %d elements, %d tokens: product %d,%d is %v in steps, %v at once", dtype, n, tokens, i, m, cut.out[at], got)
+			}
+		}
+	}
+	slices.Reverse(lanes) // keeps lanes alive
+}
+
+// multiplyInSteps cuts the product into calls of one to three steps.
+func multiplyInSteps(t *dotTile, dtype kernels.DType, tokens int) {
+	left := t.n
+	for i := 0; left > 0; i++ {
+		t.n = min(left, (1+i%3)*tileStep(dtype))
+		left -= t.n
+		t.begun, t.more = min(i, 1), min(left, 1)
+		t.multiply(dtype, tokens)
+		for r := range t.w {
+			t.w[r] += uintptr(t.n * dtype.Size())
+		}
+		for m := range t.x {
+			t.x[m] += uintptr(4 * t.n)
+		}
+	}
+}
+
+func TestSwizzle(t *testing.T) {
+	for n := 0; n < 100; n += 16 {
+		x, got, want := make([]float32, n), make([]float32, n), make([]float32, n)
+		for i := range x {
+			x[i] = float32(i)
+		}
+		swizzle(got, x)
+		swizzleGo(want, x)
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
 		}
 	}
 }
@@ -92,15 +137,16 @@ func testTile(t *testing.T, r *rand.Rand, n int, dtype kernels.DType, tokens int
 func BenchmarkTile(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	const n = 1024
+	stride := rowStride(n)
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
 		for tokens := 1; tokens <= tileTokens; tokens++ {
-			w, x := random(r, tileRows*n), random(r, tileTokens*n)
+			w, x := random(r, tileRows*stride), random(r, tileTokens*stride)
 			tile := dotTile{n: n}
 			for i := range tile.w {
-				tile.w[i] = address(w[i*n:])
+				tile.w[i] = address(w[i*stride:])
 			}
 			for i := range tile.x {
-				tile.x[i] = address(x[i*n:])
+				tile.x[i] = address(x[i*stride:])
 			}
 			b.Run(dtype.String()+"x"+string(rune('0'+tokens)), func(b *testing.B) {
 				for b.Loop() {
