@@ -1,0 +1,264 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+)
+
+// fields reads the members of a JSON object one by one. The first fault is kept and everything after it reads as absent,
+// so that a reader is a list of fields with one check behind it. null counts as absent.
+type fields struct {
+	prefix  string // of field names in errors
+	members map[string]json.RawMessage
+	err     *Error
+}
+
+// parseFields reads the outermost object of a request.
+func parseFields(body []byte) *fields {
+	f := &fields{}
+	var syntax *json.SyntaxError
+	switch err := json.Unmarshal(body, &f.members); {
+	case errors.As(err, &syntax):
+		f.err = badBody("the body is not valid JSON: %v at byte %d", err, syntax.Offset)
+	case err != nil || f.members == nil:
+		f.err = badBody("the body must be a JSON object, not %s", kindOf(body))
+	}
+	return f
+}
+
+func badBody(format string, a ...any) *Error {
+	e := invalid("body", format, a...)
+	e.Param, e.Code, e.Status = "", "invalid_json", http.StatusBadRequest
+	return e
+}
+
+// kindOf names the type of a JSON value.
+func kindOf(raw []byte) string {
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	if len(raw) == 0 {
+		return "nothing"
+	}
+	switch raw[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+func (f *fields) fail(e *Error) {
+	if f.err == nil {
+		f.err = e
+	}
+}
+
+// refuse fails with the field's full name in front.
+func (f *fields) refuse(name, format string, a ...any) { f.fail(invalid(f.prefix+name, format, a...)) }
+
+func (f *fields) wrongType(name, want string, raw []byte) {
+	f.refuse(name, "must be %s, not %s", want, kindOf(raw))
+}
+
+// raw returns a member, or nil where it is absent or null.
+func (f *fields) raw(name string) json.RawMessage {
+	raw := f.members[name]
+	if f.err != nil || raw == nil || string(raw) == "null" {
+		return nil
+	}
+	return raw
+}
+
+func (f *fields) has(name string) bool { return f.raw(name) != nil }
+
+func (f *fields) boolean(name string, absent bool) bool {
+	raw := f.raw(name)
+	if raw == nil {
+		return absent
+	}
+	if s := string(raw); s == "true" || s == "false" {
+		return s == "true"
+	}
+	f.wrongType(name, "a boolean", raw)
+	return absent
+}
+
+func (f *fields) text(name, absent string) string {
+	raw := f.raw(name)
+	if raw == nil {
+		return absent
+	}
+	s, ok := asText(raw)
+	if !ok {
+		f.wrongType(name, "a string", raw)
+	}
+	return s
+}
+
+func asText(raw json.RawMessage) (string, bool) {
+	var s string
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false
+	}
+	return s, json.Unmarshal(raw, &s) == nil
+}
+
+// integer reads a 32-bit integer.
+func (f *fields) integer(name string, absent int) int {
+	raw := f.raw(name)
+	if raw == nil {
+		return absent
+	}
+	return int(f.asInteger(name, raw, math.MinInt32, math.MaxInt32))
+}
+
+// asInteger accepts every spelling of a whole number (16, 16.0, 1.6e1) within [lo, hi].
+func (f *fields) asInteger(name string, raw json.RawMessage, lo, hi int64) int64 {
+	if kindOf(raw) != "a number" {
+		f.wrongType(name, "an integer", raw)
+		return 0
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil {
+		v, e := strconv.ParseFloat(string(raw), 64)
+		if e == nil && v != math.Trunc(v) {
+			f.refuse(name, "must be an integer, not %s", short(raw))
+			return 0
+		}
+		if e != nil || math.Abs(v) >= 1<<63 {
+			f.refuse(name, "%s is outside of [%d, %d]", short(raw), lo, hi)
+			return 0
+		}
+		n = int64(v)
+	}
+	if n < lo || n > hi {
+		f.refuse(name, "%s is outside of [%d, %d]", short(raw), lo, hi)
+		return 0
+	}
+	return n
+}
+
+// short is a literal for an error message.
+func short(raw []byte) string {
+	if len(raw) > 40 {
+		return string(raw[:40]) + "..."
+	}
+	return string(raw)
+}
+
+// number reads a finite 32-bit floating-point number.
+func (f *fields) number(name string, absent float32) float32 {
+	raw := f.raw(name)
+	if raw == nil {
+		return absent
+	}
+	return f.asNumber(name, raw)
+}
+
+func (f *fields) asNumber(name string, raw json.RawMessage) float32 {
+	if kindOf(raw) != "a number" {
+		f.wrongType(name, "a number", raw)
+		return 0
+	}
+	v, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || math.Abs(v) > math.MaxFloat32 {
+		f.refuse(name, "%s is beyond the range of 32-bit floating point", short(raw))
+		return 0
+	}
+	return float32(v)
+}
+
+// array reads an array of at most limit elements; absent gives nil.
+func (f *fields) array(name string, limit int) []json.RawMessage {
+	raw := f.raw(name)
+	if raw == nil {
+		return nil
+	}
+	return f.asArray(name, raw, limit)
+}
+
+func (f *fields) asArray(name string, raw json.RawMessage, limit int) []json.RawMessage {
+	var items []json.RawMessage
+	if raw[0] != '[' || json.Unmarshal(raw, &items) != nil {
+		f.wrongType(name, "an array", raw)
+		return nil
+	}
+	if len(items) > limit {
+		f.refuse(name, "%d elements, at most %d are supported", len(items), limit)
+		return nil
+	}
+	return items
+}
+
+func element(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
+
+// tokens reads an array of token ids.
+func (f *fields) tokens(name string, limit int) []int32 {
+	if !f.has(name) {
+		return nil
+	}
+	return f.asTokens(name, f.array(name, limit))
+}
+
+func (f *fields) asTokens(name string, items []json.RawMessage) []int32 {
+	out := make([]int32, len(items))
+	for i, item := range items {
+		out[i] = int32(f.asInteger(element(name, i), item, 0, math.MaxInt32))
+		if f.err != nil {
+			return nil
+		}
+	}
+	return out
+}
+
+// texts reads a string or an array of strings.
+func (f *fields) texts(name string, limit int) []string {
+	raw := f.raw(name)
+	if raw == nil {
+		return nil
+	}
+	if s, ok := asText(raw); ok {
+		return []string{s}
+	}
+	if raw[0] != '[' {
+		f.wrongType(name, "a string or an array of strings", raw)
+		return nil
+	}
+	var out []string
+	for i, item := range f.asArray(name, raw, limit) {
+		s, ok := asText(item)
+		if !ok {
+			f.wrongType(element(name, i), "a string", item)
+			return nil
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// object reads a nested object; absent gives one without members.
+func (f *fields) object(name string) *fields {
+	o := &fields{prefix: f.prefix + name + "."}
+	raw := f.raw(name)
+	if raw != nil && (raw[0] != '{' || json.Unmarshal(raw, &o.members) != nil) {
+		f.wrongType(name, "an object", raw)
+	}
+	return o
+}
+
+// join takes over the fault of a nested object.
+func (f *fields) join(o *fields) {
+	if o.err != nil {
+		f.fail(o.err)
+	}
+}
