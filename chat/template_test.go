@@ -115,6 +115,29 @@ func TestRenderTools(t *testing.T) {
 	}
 }
 
+// TestRenderLarge wants long conversations and long messages within the
+// template limits: four megabytes are about a million tokens.
+func TestRenderLarge(t *testing.T) {
+	const total = 4 << 20
+	for _, turns := range []int{1, 400, 8000} {
+		text := strings.Repeat("Some words. ", total/turns/12)
+		var parts []string
+		for i := range turns {
+			role := "user"
+			if i%2 == 1 {
+				role = "assistant"
+			}
+			parts = append(parts, role, text)
+		}
+		for name, template := range published(t) {
+			out, err := template.Render(RenderArgs{Messages: NewMessages(parts...), AddGenerationPrompt: true})
+			if err != nil || len(out) < total*9/10 {
+				t.Errorf("%s, %d turns: %d bytes, %v", name, turns, len(out), err)
+			}
+		}
+	}
+}
+
 func TestRenderErrors(t *testing.T) {
 	template := published(t)[qwen35]
 	var failed *TemplateError

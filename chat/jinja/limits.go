@@ -9,13 +9,13 @@ type Limits struct {
 	Depth       int   // nesting of syntax, calls and printed values; default 200
 	Steps       int64 // evaluated nodes plus touched bytes / 32; default 10 million
 	AllocBytes  int64 // bytes of all values created, freed or not; default 512 MiB
-	OutputBytes int   // size of any single string, the output included; default 64 MiB
+	OutputBytes int   // size of any single string, the output included; default 32 MiB
 }
 
 // DefaultLimits suits prompts of some megabytes and stops a hostile template
 // within a few seconds.
 func DefaultLimits() Limits {
-	return Limits{SourceBytes: 1 << 20, Depth: 200, Steps: 10_000_000, AllocBytes: 512 << 20, OutputBytes: 64 << 20}
+	return Limits{SourceBytes: 1 << 20, Depth: 200, Steps: 10_000_000, AllocBytes: 512 << 20, OutputBytes: 32 << 20}
 }
 
 func (l Limits) withDefaults() Limits {
@@ -64,7 +64,7 @@ func (b *budget) step(n int) error {
 func (b *budget) touch(n int) error { return b.step(1 + n/32) }
 
 // scan charges the work of looking at n bytes one character at a time.
-func (b *budget) scan(n int) error { return b.step(1 + n/4) }
+func (b *budget) scan(n int) error { return b.step(1 + n/16) }
 
 // grow charges the creation of a value of n bytes, before it is made.
 func (b *budget) grow(n int) error {
