@@ -14,7 +14,7 @@ func TestOracleAgreesWithItself(t *testing.T) {
 // The baseline of the tolerances passes them too.
 func TestFloat32Baseline(t *testing.T) {
 	if testing.Short() {
-		t.Skip("long")
+		t.Skip("takes as long as the oracle's run")
 	}
-	Run(t, func(testing.TB) kernels.Device { return ref.NewFloat32() })
+	runTable(t, families(true), func(testing.TB) kernels.Device { return ref.NewFloat32() })
 }

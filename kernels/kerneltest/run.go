@@ -34,7 +34,11 @@ func families(short bool) []family {
 
 // Run runs every operation of the device that open returns. It opens one a family of operations and closes it.
 func Run(t *testing.T, open func(t testing.TB) kernels.Device) {
-	for _, f := range families(testing.Short()) {
+	runTable(t, families(testing.Short()), open)
+}
+
+func runTable(t *testing.T, table []family, open func(t testing.TB) kernels.Device) {
+	for _, f := range table {
 		t.Run(f.name, func(t *testing.T) {
 			dev := open(t)
 			for _, c := range f.cases {
