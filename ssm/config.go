@@ -2,6 +2,7 @@ package ssm
 
 import (
 	"fmt"
+	"math"
 
 	"reprise/kernels"
 )
@@ -43,6 +44,8 @@ func (c PoolConfig) Validate() error {
 		return fmt.Errorf("ssm: --mamba-ssm-cache-dtype %v: %w", c.StateDType, kernels.ErrUnsupported)
 	case c.Slots < 2 || c.Blocks < 2:
 		return fmt.Errorf("ssm: %d slots and %d state blocks: want at least one of each besides the null one", c.Slots, c.Blocks)
+	case c.Slots > math.MaxInt32 || c.Blocks > math.MaxInt32:
+		return fmt.Errorf("ssm: %d slots and %d state blocks: their numbers are 32 bits wide", c.Slots, c.Blocks)
 	}
 	return nil
 }

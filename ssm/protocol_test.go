@@ -91,12 +91,16 @@ func (w *walk) settle() {
 }
 
 func TestProtocol(t *testing.T) {
+	steps := 100
+	if testing.Short() {
+		steps = 25
+	}
 	for _, k := range kinds() {
 		for _, l := range []int{1, 4, 8, 16, 32} {
 			for n := 1; n <= min(l, 8); n++ {
 				t.Run(fmt.Sprintf("%s/L%d/T%d", k.name, l, n), func(t *testing.T) {
 					w := newWalk(t, k, kernels.Window{L: l, T: n}, uint64(100*l+n))
-					w.run(100)
+					w.run(steps)
 					w.settle()
 					if w.worst > limit {
 						t.Errorf("error %.2g", w.worst)

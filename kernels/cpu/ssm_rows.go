@@ -75,6 +75,9 @@ func readRow(r kernels.Rows, c kernels.Cursors, i int) replayRow {
 	if r.T == 0 {
 		row.first = int(i32(r.Start)[i])
 	}
+	if row.n < 0 || r.T > 0 && row.n > r.T {
+		panic(fmt.Sprintf("cpu: %d tokens in a row of %d", row.n, r.T))
+	}
 	row.cursor = kernels.Cursor{Origin: i32(c.Origin)[slot], H: i32(c.H)[slot], Src: i32(c.Src)[slot], Dst: i32(c.Dst)[slot]}
 	return row
 }

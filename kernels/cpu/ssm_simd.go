@@ -32,34 +32,55 @@ func product(dst tile, beta float32, src, a, b tile, m, n, k int) {
 	if k > 0 {
 		_, _ = a.data[(m-1)*a.rows+(k-1)*a.cols], b.data[(k-1)*b.rows+n-1]
 	}
-	j := 0
+	whole := 0
 	if ssmSIMD && k > 0 {
-		for ; j+16 <= n; j += 16 {
-			productColumns(dst, beta, src, a, b, m, j, k)
-		}
+		whole = n &^ 15
+		productWhole(dst, beta, src, a, b, m, whole, k)
 	}
-	for ; j < n; j++ {
+	for j := whole; j < n; j++ {
 		for i := range m {
 			*dst.at(i, j) = element(beta, src, a, b, i, j, k)
 		}
 	}
 }
 
-// productColumns is columns j..j+15.
-func productColumns(dst tile, beta float32, src, a, b tile, m, j, k int) {
-	var from *float32
-	i := 0
-	for ; i+4 <= m; i += 4 {
-		if src.data != nil {
-			_, from = src.at(i+3, j+15), src.at(i, j)
+// smallFactor is how many floats of b stay in the first cache while dst and src stream past.
+const smallFactor = 4096
+
+// productWhole is n columns, a multiple of 16: row by row for a small b, so that a state is read and written in order,
+// else sixteen columns after another.
+func productWhole(dst tile, beta float32, src, a, b tile, m, n, k int) {
+	if k*n <= smallFactor {
+		for i := 0; i < m; i += 4 {
+			for j := 0; j < n; j += 16 {
+				productTile(dst, beta, src, a, b, i, j, min(4, m-i), k)
+			}
 		}
-		tile4x16(dst.at(i, j), from, a.at(i, 0), b.at(0, j), dst.rows, src.rows, a.rows, a.cols, b.rows, k, beta)
+		return
 	}
-	for ; i < m; i++ {
+	for j := 0; j < n; j += 16 {
+		for i := 0; i < m; i += 4 {
+			productTile(dst, beta, src, a, b, i, j, min(4, m-i), k)
+		}
+	}
+}
+
+// productTile is up to four rows and sixteen columns.
+func productTile(dst tile, beta float32, src, a, b tile, i, j, rows, k int) {
+	var from *float32
+	if src.data != nil {
+		_, from = src.at(i+rows-1, j+15), src.at(i, j)
+	}
+	if rows == 4 {
+		tile4x16(dst.at(i, j), from, a.at(i, 0), b.at(0, j), dst.rows, src.rows, a.rows, a.cols, b.rows, k, beta)
+		return
+	}
+	for ; rows > 0; rows-- {
 		if src.data != nil {
-			_, from = src.at(i, j+15), src.at(i, j)
+			from = src.at(i, j)
 		}
 		tile1x16(dst.at(i, j), from, a.at(i, 0), b.at(0, j), a.cols, b.rows, k, beta)
+		i++
 	}
 }
 
@@ -184,10 +205,23 @@ func softplus(x float64) float64 {
 
 // transpose is dst [n, m] = src [m, n] with rows and columns exchanged.
 func transpose(dst, src tile, m, n int) {
-	for j := range n {
-		row := dst.data[j*dst.rows:][:m]
-		for i := range row {
-			row[i] = src.data[i*src.rows+j]
+	wholeRows, wholeColumns := 0, 0
+	if ssmSIMD {
+		wholeRows, wholeColumns = m&^7, n&^7
+	}
+	for i := 0; i < wholeRows; i += 8 {
+		for j := 0; j < wholeColumns; j += 8 {
+			_, _ = dst.at(j+7, i+7), src.at(i+7, j+7)
+			transpose8(dst.at(j, i), src.at(i, j), dst.rows, src.rows)
+		}
+	}
+	for i := range m {
+		from := wholeColumns
+		if i >= wholeRows {
+			from = 0
+		}
+		for j := from; j < n; j++ {
+			*dst.at(j, i) = *src.at(i, j)
 		}
 	}
 }

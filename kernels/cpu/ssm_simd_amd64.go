@@ -28,3 +28,6 @@ func scaleMul8(out, x, w *float32, n int, a float32)
 
 //go:noescape
 func prefetch64(p *float32, ahead, lines int)
+
+//go:noescape
+func transpose8(dst, src *float32, ldd, lds int)

@@ -14,3 +14,4 @@ func dot1(out, a, v *float32, n int)                         {}
 func tile4x16(dst, src, a, b *float32, ldd, lds, rs, cs, ldb, k int, beta float32) {}
 func tile1x16(dst, src, a, b *float32, cs, ldb, k int, beta float32)               {}
 func prefetch64(p *float32, ahead, lines int)                                      {}
+func transpose8(dst, src *float32, ldd, lds int)                                   {}

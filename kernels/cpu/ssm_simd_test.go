@@ -193,17 +193,19 @@ func TestScaleMul(t *testing.T) {
 
 func TestTranspose(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
-	src, dst := grid(randoms(r, 6*9), 9), grid(randoms(r, 7*6), 6)
-	guard := append([]float32(nil), dst.data...)
-	transpose(dst, src, 5, 7)
-	for i := range 7 {
-		for j := range 6 {
-			want := src.data[j*9+i]
-			if j == 5 { // beyond
-				want = guard[i*6+j]
+	for _, s := range [][2]int{{1, 1}, {5, 7}, {8, 8}, {9, 8}, {8, 17}, {24, 16}} {
+		m, n := s[0], s[1]
+		src, dst := grid(randoms(r, (m+1)*(n+2)), n+2), grid(randoms(r, (n+1)*(m+1)), m+1)
+		guard := append([]float32(nil), dst.data...)
+		transpose(dst, src, m, n)
+		for i, v := range dst.data {
+			row, col := i/dst.rows, i%dst.rows
+			want := guard[i]
+			if row < n && col < m {
+				want = *src.at(col, row)
 			}
-			if *dst.at(i, j) != want {
-				t.Errorf("%d, %d: %v, want %v", i, j, *dst.at(i, j), want)
+			if v != want {
+				t.Errorf("%v: %d, %d: %v, want %v", s, row, col, v, want)
 			}
 		}
 	}
