@@ -118,6 +118,9 @@ func TestRenderTools(t *testing.T) {
 // TestRenderLarge wants long conversations and long messages within the
 // template limits: four megabytes are about a million tokens.
 func TestRenderLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("renders 120 MB")
+	}
 	const total = 4 << 20
 	for _, turns := range []int{1, 400, 8000} {
 		text := strings.Repeat("Some words. ", total/turns/12)
