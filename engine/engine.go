@@ -20,6 +20,7 @@ import (
 	"reprise/kernels"
 	"reprise/model"
 	"reprise/sampler"
+	"reprise/spec"
 	"reprise/ssm"
 )
 
@@ -39,6 +40,8 @@ type Engine struct {
 	ssm        *ssm.Pool
 	kv         *attention.Pool
 	tables     *sampler.Tables
+	drafter    spec.Drafter // nil for plain decoding
+	depth      int          // drafts to propose in the next step
 	shared     *shared
 	lanes      [2]*lane
 	next       int // lane of the next step
@@ -91,7 +94,14 @@ func (e *Engine) allocate() error {
 	if e.tables, err = sampler.New(e.dev, p.Sampler, e.spec.Hidden, e.dev.Activations()); err != nil {
 		return err
 	}
-	if e.states, err = states.New(states.Config{Blocks: p.SSM.Blocks, HostBytes: e.options.SwapBytes}, e.dev, e.ssm, e.kv); err != nil {
+	if e.drafter, err = e.newDrafter(); err != nil {
+		return err
+	}
+	c := states.Config{Blocks: p.SSM.Blocks, HostBytes: e.options.SwapBytes}
+	if e.drafter != nil {
+		c.Extra, e.depth = drafts{e.tables, e.drafter}, e.options.Drafts
+	}
+	if e.states, err = states.New(c, e.dev, e.ssm, e.kv); err != nil {
 		return err
 	}
 	e.sched, err = sched.New(sched.Config{MaxSeqs: p.MaxSeqs, MaxTokens: p.MaxTokens, MaxLen: p.MaxLen})
@@ -101,7 +111,7 @@ func (e *Engine) allocate() error {
 	if e.cursorHost, err = e.dev.AllocHost(ssm.CursorBytes); err != nil {
 		return err
 	}
-	g := geometry{seqs: min(p.MaxSeqs, p.MaxTokens), tokens: p.MaxTokens, rows: p.MaxTokens, top: p.Sampler.MaxTop}
+	g := geometry{seqs: p.rows(), tokens: p.MaxTokens, rows: p.MaxTokens, top: p.Sampler.MaxTop}
 	if e.shared, err = newShared(e.dev, g); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"reprise/kernels"
 	"reprise/model"
 	"reprise/sampler"
+	"reprise/spec"
 )
 
 // geometry is what the memory of steps is sized by.
@@ -45,6 +46,11 @@ type lane struct {
 	forward         kernels.Program
 	finish          kernels.Program
 	hidden          kernels.Mat // set by forward, on the device's goroutine
+
+	step    spec.Step // for the drafter, if it is to see this step
+	drafts  bool
+	shallow bool // one draft a row at most: memory is short
+	draft   kernels.Program
 }
 
 // row remembers which sequence a row of a lane was computed for.
@@ -65,13 +71,16 @@ type inputs struct {
 	stepSlot, want                         field // [seqs]
 	prefSlot, prefN, prefStart, final      field // [seqs]
 	prefIDs                                field // [tokens]
+	following                              field // [seqs]
+	draftSlot, draftWant                   field // [seqs] by row, step rows first
 	rowToken, rowSlot, rowTarget, rowDepth field // [rows]
 }
 
 // outputs is where a step's results arrive.
 type outputs struct {
 	block              []byte
-	accepted, finish   field // [2*seqs]
+	accepted, finish   field   // [2*seqs]
+	n                  []int32 // [seqs] tokens that step rows had
 	token, rank, topID []int32
 	logProb, topProb   []float32
 }
@@ -82,8 +91,11 @@ type field struct {
 	dev  kernels.Buffer
 }
 
-func (g geometry) inputWords() int  { return 6*g.seqs + g.tokens + 4*g.rows }
-func (g geometry) outputWords() int { return 4*g.seqs + 3*g.rows + 2*g.rows*g.top }
+// part is the first n entries on the device.
+func (f field) part(n int) kernels.Buffer { return f.dev.Slice(0, int64(n)*4) }
+
+func (g geometry) inputWords() int  { return 9*g.seqs + g.tokens + 4*g.rows }
+func (g geometry) outputWords() int { return 5*g.seqs + 3*g.rows + 2*g.rows*g.top }
 
 func newShared(dev kernels.Device, g geometry) (*shared, error) {
 	s := &shared{}
@@ -121,6 +133,7 @@ func (in *inputs) cut(g geometry, dev kernels.Buffer) {
 		*f = c.cut(g.seqs)
 	}
 	in.prefIDs = c.cut(g.tokens)
+	in.following, in.draftSlot, in.draftWant = c.cut(g.seqs), c.cut(g.seqs), c.cut(g.seqs)
 	for _, f := range []*field{&in.rowToken, &in.rowSlot, &in.rowTarget, &in.rowDepth} {
 		*f = c.cut(g.rows)
 	}
@@ -129,6 +142,7 @@ func (in *inputs) cut(g geometry, dev kernels.Buffer) {
 func (out *outputs) cut(g geometry, dev kernels.Buffer) {
 	c := cutter{host: words(out.block), dev: dev}
 	out.accepted, out.finish = c.cut(2*g.seqs), c.cut(2*g.seqs)
+	out.n = c.host32(g.seqs)
 	out.token, out.rank, out.topID = c.host32(g.rows), c.host32(g.rows), c.host32(g.rows*g.top)
 	out.logProb, out.topProb = floats(c.host32(g.rows)), floats(c.host32(g.rows*g.top))
 }

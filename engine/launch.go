@@ -23,6 +23,10 @@ func (e *Engine) prepareLane(l *lane) {
 		o.Commit(l.commit)
 		e.download(o, l)
 	})
+	l.draft = kernels.ProgramFunc(func(o kernels.Ops) {
+		l.step.Hidden = l.hidden
+		e.drafter.Draft(o, &l.step)
+	})
 }
 
 // download fetches what the host wants to know of a step.
@@ -33,6 +37,7 @@ func (e *Engine) download(o kernels.Ops, l *lane) {
 	rows := int64(len(l.steps) + len(l.prefills))
 	get(l.out.accepted.host, l.out.accepted.dev, rows)
 	get(l.out.finish.host, l.out.finish.dev, rows)
+	get(l.out.n, l.batch.Step.N, int64(len(l.steps)))
 	if n == 0 {
 		return
 	}
@@ -54,7 +59,12 @@ func (e *Engine) launch() bool {
 		if l.plan.Empty() {
 			return false
 		}
+		l.shallow = false
 		err := e.prepare(l)
+		if err != nil && e.depth > 1 {
+			l.shallow = true
+			err = e.prepare(l)
+		}
 		if err == nil {
 			break
 		}
@@ -67,8 +77,12 @@ func (e *Engine) launch() bool {
 	e.fill(l)
 	e.dev.Submit(l.forward)
 	e.dev.Submit(l.finish)
+	if l.drafts {
+		e.dev.Submit(l.draft)
+	}
 	l.ticket, l.busy = e.dev.Mark(), true
 	e.sched.Commit(&l.plan)
+	e.verifyNext(l)
 	e.next = 1 - e.next
 	return true
 }
@@ -78,11 +92,11 @@ func (e *Engine) prepare(l *lane) error {
 	e.needs = e.needs[:0]
 	for i := range l.plan.Steps {
 		r := &l.plan.Steps[i]
-		e.needs = append(e.needs, states.Need{ID: r.ID, Tokens: r.Upper})
+		e.needs = append(e.needs, states.Need{ID: r.ID, Tokens: r.Upper + e.lookahead(l, r.ID)})
 	}
 	for i := range l.plan.Prefills {
 		r := &l.plan.Prefills[i]
-		e.needs = append(e.needs, states.Need{ID: r.ID, Tokens: r.Upper})
+		e.needs = append(e.needs, states.Need{ID: r.ID, Tokens: r.Upper + e.lookahead(l, r.ID)})
 	}
 	l.work.Reset()
 	return e.states.Prepare(l.work, e.needs)
@@ -139,7 +153,14 @@ func (e *Engine) admit(p *sched.Plan) {
 			e.queued.Add(-1)
 		}
 		slot, tables := q.slot, q.tables(e.sched.Upper(a.ID) >= e.sched.Prompt(a.ID))
-		e.dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) { e.tables.Set(o, slot, tables) }))
+		known, swapped := q.tokens[:min(e.sched.Upper(a.ID)+1, len(q.tokens))], a.Swapped
+		if e.sched.Upper(a.ID) == 0 {
+			known = nil
+		}
+		e.dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) {
+			e.tables.Set(o, slot, tables)
+			e.openDrafts(o, slot, known, swapped)
+		}))
 	}
 }
 
@@ -155,6 +176,9 @@ func (e *Engine) fill(l *lane) {
 		f.prefill(&p.Prefills[i])
 	}
 	e.bind(l, f.tokens, f.samples, f.top, f.longest)
+	if l.drafts = f.drafts; l.drafts {
+		e.bindDrafts(l, f.depth)
+	}
 }
 
 // filler counts while rows are written.
@@ -163,6 +187,8 @@ type filler struct {
 	l                             *lane
 	tokens, samples, top, longest int
 	packed                        int // prefill tokens
+	rows, depth                   int
+	drafts                        bool // the drafter is to see the step
 }
 
 func (f *filler) step(r *sched.StepRow, t int) {
@@ -174,6 +200,7 @@ func (f *filler) step(r *sched.StepRow, t int) {
 	}
 	f.tokens += t
 	f.wantTop(q.request.LogProbs)
+	f.want(q, false)
 }
 
 func (f *filler) prefill(r *sched.PrefillRow) {
@@ -182,13 +209,17 @@ func (f *filler) prefill(r *sched.PrefillRow) {
 	copy(in.prefIDs.host[f.packed:], q.tokens[r.Start:r.Start+r.N])
 	w := row{seq: q, start: r.Start, n: r.N, sample: f.samples, final: r.Final}
 	w.scored = f.score(q, r)
-	in.final.host[i] = -1
+	in.final.host[i], in.following.host[i] = -1, -1
+	if !r.Final {
+		in.following.host[i] = q.tokens[r.Start+r.N]
+	}
 	if r.Final && q.request.MaxTokens > 0 {
 		in.final.host[i] = int32(f.samples)
 		f.sample(f.tokens+r.N-1, q.slot, -1, 0)
 		f.wantTop(q.request.LogProbs)
 	}
 	f.l.prefills = append(f.l.prefills, w)
+	f.want(q, true)
 	f.tokens, f.packed, f.longest = f.tokens+r.N, f.packed+r.N, max(f.longest, r.N)
 }
 
@@ -225,30 +256,29 @@ func (f *filler) wantTop(n int) {
 // bind points the step's operations at the filled parts of the inputs.
 func (e *Engine) bind(l *lane, tokens, samples, top, longest int) {
 	in, sh, p := &l.in, e.shared, &l.plan
-	part := func(f field, n int) kernels.Buffer { return f.dev.Slice(0, int64(n)*4) }
 	step := kernels.Rows{
 		Count: len(p.Steps), Tokens: len(p.Steps) * p.T, T: p.T, MaxLen: p.T,
-		Slot: part(in.stepSlot, len(p.Steps)), N: sh.stepN.Slice(0, int64(len(p.Steps))*4),
+		Slot: in.stepSlot.part(len(p.Steps)), N: sh.stepN.Slice(0, int64(len(p.Steps))*4),
 	}
 	prefill := kernels.Rows{
 		Count: len(p.Prefills), First: step.Tokens, Tokens: tokens - step.Tokens, MaxLen: longest,
-		Slot: part(in.prefSlot, len(p.Prefills)), N: part(in.prefN, len(p.Prefills)), Start: part(in.prefStart, len(p.Prefills)),
+		Slot: in.prefSlot.part(len(p.Prefills)), N: in.prefN.part(len(p.Prefills)), Start: in.prefStart.part(len(p.Prefills)),
 	}
 	ids, pos, cursors := sh.ids.Slice(0, int64(tokens)*4), sh.pos.Slice(0, int64(tokens)*4), e.ssm.Cursors()
 	l.batch.Tokens, l.batch.Step, l.batch.Prefill, l.batch.IDs, l.batch.Pos = tokens, step, prefill, ids, pos
 	l.batch.Cursors, l.batch.SSM, l.batch.KV, l.batch.MTPKV = cursors, e.ssm.Layers(), e.kv.Layers(), e.kv.MTPLayers()
 	l.begin = kernels.Begin{
-		Step: step, Prefill: prefill, Want: part(in.want, len(p.Steps)), PrefillIDs: part(in.prefIDs, prefill.Tokens),
+		Step: step, Prefill: prefill, Want: in.want.part(len(p.Steps)), PrefillIDs: in.prefIDs.part(prefill.Tokens),
 		Cursors: cursors, Slots: e.tables.Slots, IDs: ids, Pos: pos,
 	}
 	l.rows.Count, l.rows.TopN = samples, top
-	l.rows.Token, l.rows.Slot = part(in.rowToken, samples), part(in.rowSlot, samples)
-	l.rows.Target, l.rows.Depth = part(in.rowTarget, samples), part(in.rowDepth, samples)
+	l.rows.Token, l.rows.Slot = in.rowToken.part(samples), in.rowSlot.part(samples)
+	l.rows.Target, l.rows.Depth = in.rowTarget.part(samples), in.rowDepth.part(samples)
 	l.rows.IDs, l.rows.Pos = ids, pos
 	rows := step.Count + prefill.Count
 	l.commit = kernels.Commit{
 		Step: step, Prefill: prefill, Cursors: cursors, Slots: e.tables.Slots, Tables: e.tables.Large, Window: e.plan.Window,
-		Pos: pos, Sampled: e.tables.Out.Token.Slice(0, int64(samples)*4), Final: part(in.final, prefill.Count),
+		Pos: pos, Sampled: e.tables.Out.Token.Slice(0, int64(samples)*4), Final: in.final.part(prefill.Count),
 		Accepted: l.out.accepted.dev.Slice(0, int64(rows)*4), Finish: l.out.finish.dev.Slice(0, int64(rows)*4),
 	}
 }

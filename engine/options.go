@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"reprise/kernels"
+	"reprise/spec"
 )
 
 // Options configure an engine; every zero value has the documented default.
@@ -17,7 +18,11 @@ type Options struct {
 	Window         int           // --replayssm-buffer-len; 0 = 16 for T <= 3, else 32
 	KVBlocks       int           // --num-kv-blocks; 0 = by memory
 	StateBlocks    int           // --num-state-blocks; 0 = one a sequence
-	Drafts         int           // num_speculative_tokens; 0 = plain decoding
+	Drafts         int           // num_speculative_tokens: drafts a step at most; 0 = plain decoding
+	DraftMethod    spec.Method   // "method" of --speculative-config; "" = mtp
+	FixedDepth     bool          // "adaptive": false: always Drafts, whatever they gain
+	MinMatch       int           // "prompt_lookup_min" of method ngram; 0 = 2
+	MaxMatch       int           // "prompt_lookup_max" of method ngram; 0 = max(5, MinMatch)
 	MaxLogProbs    int           // --max-logprobs; -1 = the vocabulary, 0 = only the token's own
 	MaxQueue       int           // waiting requests before ErrQueueFull; 0 = 4096
 	MemoryFraction float64       // --gpu-memory-utilization: share of the free memory that may be taken
@@ -42,6 +47,11 @@ func (o Options) withDefaults(dev kernels.Device, vocab int) Options {
 	set(&o.MaxTokens, defaultTokens)
 	set(&o.PageTokens, defaultPageCPU)
 	set(&o.MaxQueue, defaultQueue)
+	set(&o.MinMatch, defaultMinMatch)
+	set(&o.MaxMatch, max(defaultMaxMatch, o.MinMatch))
+	if o.DraftMethod == "" {
+		o.DraftMethod = spec.MTPHead
+	}
 	if o.MaxLogProbs < 0 {
 		o.MaxLogProbs = vocab
 	}

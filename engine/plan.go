@@ -8,6 +8,7 @@ import (
 	"reprise/kernels"
 	"reprise/model"
 	"reprise/sampler"
+	"reprise/spec"
 	"reprise/ssm"
 )
 
@@ -21,6 +22,9 @@ const (
 	defaultQueue     = 4096
 	defaultWindow    = 16 // records, up to T = 3
 	defaultWindowT   = 32 // records, above
+	defaultMinMatch  = 2  // tokens of a look-up
+	defaultMaxMatch  = 5
+	largestDrafts    = 7
 	largestLen       = 1 << 22
 	largestSeqs      = 1 << 14
 	largestTokens    = 1 << 20
@@ -37,40 +41,41 @@ type Plan struct {
 	Sampler                    sampler.Config
 	Warnings                   []string
 
-	Weights, Activations, StateBytes, RingBytes, KVBytes, SamplerBytes int64
+	Weights, Activations, StateBytes, RingBytes, KVBytes, SamplerBytes, DraftBytes int64
 }
 
 // makePlan sizes the pools for a model. free is the memory that may still be taken.
 func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*Plan, error) {
-	spec := config.Spec()
+	shape := config.Spec()
 	p := &Plan{MaxLen: o.MaxLen, MaxSeqs: o.MaxSeqs, MaxTokens: o.MaxTokens}
 	p.Weights, p.Activations = tensorBytes(config.Want()), config.ActivationBytes(act, o.MaxTokens)
-	if err := p.limits(spec, o); err != nil {
+	if err := p.limits(shape, o); err != nil {
 		return nil, err
 	}
 	p.SSM = ssm.PoolConfig{
-		Mamba2: spec.Mamba2, Mamba2Layers: spec.Mamba2Layers, Delta: spec.Delta, DeltaLayers: spec.DeltaLayers,
-		Window: p.Window, Activations: act, StateDType: stateDType(spec, o),
+		Mamba2: shape.Mamba2, Mamba2Layers: shape.Mamba2Layers, Delta: shape.Delta, DeltaLayers: shape.DeltaLayers,
+		Window: p.Window, Activations: act, StateDType: stateDType(shape, o),
 	}
 	p.KV = attention.PoolConfig{
-		Layers: spec.AttentionLayers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim,
-		DType: kvDType(spec, o, act), PageTokens: o.PageTokens,
+		Layers: shape.AttentionLayers, KVHeads: shape.KVHeads, HeadDim: shape.HeadDim,
+		DType: kvDType(shape, o, act), PageTokens: o.PageTokens,
 	}
-	if spec.MTP != nil && o.Drafts > 0 {
-		p.KV.MTPLayers = spec.MTP.AttentionLayers
+	if err := p.drafting(shape, o); err != nil {
+		return nil, err
 	}
 	p.Sampler = sampler.Config{
-		Slots: p.MaxSeqs + 1, Vocab: spec.Vocab, Drafts: o.Drafts,
+		Slots: p.MaxSeqs + 1, Vocab: shape.Vocab, Drafts: o.Drafts,
 		MaxTop:  max(o.MaxLogProbs, 1), // even a request for none needs the token's own
 		MaxRows: p.MaxTokens, TileRows: min(defaultTile, p.MaxTokens),
 	}
 	p.SamplerBytes = p.Sampler.Bytes()
-	budget := int64(float64(free)*o.MemoryFraction) - p.Weights - p.Activations - p.SamplerBytes
+	p.DraftBytes = p.draftBytes(o, shape.Hidden, act)
+	budget := int64(float64(free)*o.MemoryFraction) - p.Weights - p.Activations - p.SamplerBytes - p.DraftBytes
 	if err := p.split(o, budget); err != nil {
 		return nil, err
 	}
 	p.Sampler.Slots = p.MaxSeqs + 1 // fewer sequences may have been left
-	p.SamplerBytes = p.Sampler.Bytes()
+	p.SamplerBytes, p.DraftBytes = p.Sampler.Bytes(), p.draftBytes(o, shape.Hidden, act)
 	return p, p.SSM.Validate()
 }
 
@@ -87,6 +92,7 @@ func (p *Plan) limits(spec model.Spec, o Options) error {
 		{"--num-kv-blocks", o.KVBlocks, largestPoolCount},
 		{"--num-state-blocks", o.StateBlocks, largestPoolCount},
 		{"--replayssm-buffer-len", o.Window, 1 << 12},
+		{"--speculative-config num_speculative_tokens", o.Drafts, largestDrafts},
 	} {
 		if c.n < 0 || c.n > c.limit {
 			return fmt.Errorf("%s %d is outside of [1, %d]", c.flag, c.n, c.limit)
@@ -105,6 +111,46 @@ func (p *Plan) limits(spec model.Spec, o Options) error {
 		}
 	}
 	return nil
+}
+
+// drafting checks the drafting method and counts the caches of the model's head.
+func (p *Plan) drafting(s model.Spec, o Options) error {
+	switch {
+	case o.Drafts == 0:
+	case o.DraftMethod == spec.NGram:
+		if o.MinMatch < 1 || o.MinMatch > o.MaxMatch {
+			return fmt.Errorf("--speculative-config prompt_lookup_min %d and prompt_lookup_max %d: want 1 <= min <= max", o.MinMatch, o.MaxMatch)
+		}
+	case o.DraftMethod != spec.MTPHead:
+		return fmt.Errorf("--speculative-config method %q is not supported (supported: %s, %s)", o.DraftMethod, spec.MTPHead, spec.NGram)
+	case s.MTP == nil:
+		return fmt.Errorf("--speculative-config method %q: the model has no MTP head", o.DraftMethod)
+	default:
+		p.KV.MTPLayers = s.MTP.AttentionLayers
+	}
+	return nil
+}
+
+// mtp and lookup size the drafters.
+func (p *Plan) mtp(hidden int, act kernels.DType) spec.MTPConfig {
+	return spec.MTPConfig{Slots: p.MaxSeqs + 1, Rows: p.rows(), Tokens: p.MaxTokens, Hidden: hidden, Act: act}
+}
+
+func (p *Plan) lookup(o Options) spec.LookupConfig {
+	return spec.LookupConfig{Slots: p.MaxSeqs + 1, MaxLen: p.MaxLen, MinMatch: o.MinMatch, MaxMatch: o.MaxMatch}
+}
+
+// rows is the most rows of a step: each sequence has one, of one token at least.
+func (p *Plan) rows() int { return min(p.MaxSeqs, p.MaxTokens) }
+
+func (p *Plan) draftBytes(o Options, hidden int, act kernels.DType) int64 {
+	switch {
+	case o.Drafts == 0:
+		return 0
+	case o.DraftMethod == spec.NGram:
+		return p.lookup(o).Bytes()
+	}
+	return p.mtp(hidden, act).Bytes()
 }
 
 // split divides budget bytes between state blocks and KV pages: first every sequence gets its state, then pages for
@@ -186,8 +232,16 @@ func (p *Plan) String() string {
 	line("state blocks", p.StateBytes, "%d x %s, %s", p.SSM.Blocks-1, bytesText(p.SSM.BlockBytes()), p.SSM.StateDType)
 	line("replay rings", p.RingBytes, "%d x %s", p.SSM.Slots-1, bytesText(p.SSM.SlotBytes()))
 	line("KV pages", p.KVBytes, "%d x %d tokens x %s, %s", p.KV.Pages-1, p.KV.PageTokens, bytesText(p.KV.PageBytes()/int64(p.KV.PageTokens)), p.KV.DType)
+	if p.DraftBytes > 0 {
+		line("drafter", p.DraftBytes, "%d drafts a step at most, %d KV layers of its own (%s of the pages)", p.Window.T-1, p.KV.MTPLayers, bytesText(p.mtpBytes()))
+	}
 	line("sampler", p.SamplerBytes, "%d slots, %d log probabilities a token", p.Sampler.Slots-1, p.Sampler.MaxTop)
 	return b.String()
+}
+
+// mtpBytes is the share of the KV pages that belongs to the MTP head.
+func (p *Plan) mtpBytes() int64 {
+	return p.KVBytes / max(1, int64(p.KV.Layers+p.KV.MTPLayers)) * int64(p.KV.MTPLayers)
 }
 
 // bytesText is a size as a person reads it.

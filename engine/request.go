@@ -20,6 +20,7 @@ type Request struct {
 	// LogProbs and PromptLogProbs are how many alternatives to report with each token; -1 = no log probabilities.
 	LogProbs       int
 	PromptLogProbs int
+	NoDrafts       bool // never decode it speculatively; the output is the same
 }
 
 // Alternative is a candidate token and its log probability under the model's raw logits.

@@ -30,8 +30,14 @@ func newSeq(s *Sequence, r Request, l Limits) *seq {
 
 func (q *seq) output() []int32 { return q.tokens[len(q.request.Prompt):] }
 
+// plain reports whether the sequence never drafts.
+func (q *seq) plain() bool { return q.request.NoDrafts || q.request.MaxTokens == 0 }
+
 // schedule is what the scheduler must know.
 func (q *seq) schedule(drafts int) sched.Request {
+	if q.plain() {
+		drafts = 0
+	}
 	return sched.Request{ID: q.id, Prompt: len(q.request.Prompt), Limit: q.limit, Drafts: drafts}
 }
 

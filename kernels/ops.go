@@ -58,6 +58,12 @@ type Ops interface {
 	Sample(Sample)
 	// Commit accepts drafts, applies the stops, writes cursors and slots, and reports.
 	Commit(Commit)
+	// DraftBegin, behind Commit, prepares a drafting head's launch over the tokens that a step added.
+	DraftBegin(DraftBegin)
+	// DraftNext takes one draft a row from the head's logits and prepares the launch that reads it.
+	DraftNext(DraftNext)
+	// DraftLookup, behind Commit, drafts what followed the last tokens where they occurred before.
+	DraftLookup(DraftLookup)
 
 	// AllReduce sums m over the devices of a tensor-parallel group; the identity for one device.
 	AllReduce(m Mat)

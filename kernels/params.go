@@ -12,15 +12,17 @@ type Slots struct {
 	Active Buffer // i32 [slots] 1 while the slot generates; cleared by Commit at a stop
 	Last   Buffer // i32 [slots] last sampled token: the next step's input
 	Drafts Buffer // i32 [slots, DraftStride] proposed tokens that follow Last
-	Params Buffer // SlotParams [slots]
-	Stops  Buffer // i32 [slots, MaxStops] stop token ids, -1 unused
+	// DraftCount is how many of a slot's Drafts are valid, 0..DraftStride. Without it all are.
+	DraftCount Buffer // i32 [slots]; or nil
+	Params     Buffer // SlotParams [slots]
+	Stops      Buffer // i32 [slots, MaxStops] stop token ids, -1 unused
 
 	DraftStride int
 	MaxStops    int
 }
 
-// Begin derives the inputs of a step. For step row r: N[r] = min(Want[r], room to MaxLen) if its slot is active, else 0;
-// its tokens are Last, Drafts[0..N-2], then padding (id 0, position -1). Position of token j is origin + h + j; Last has
+// Begin derives the inputs of a step. For step row r: N[r] = min(Want[r], room to MaxLen, 1 + DraftCount) if its slot is
+// active, else 0; its tokens are Last, Drafts[0..N-2], then padding (id 0, position -1). Position of token j is origin + h + j; Last has
 // position origin + h already, so the room is MaxLen - (origin + h) - 1. N is never negative nor above T.
 // Prefill rows take PrefillIDs in their packed order; their N is given.
 type Begin struct {

@@ -87,11 +87,11 @@ const (
 // drafts with S_j == Drafts[j]; the run S_0..S_{a-1} is cut after the first stop id (if its index >= MinLen) or when
 // the sequence reaches MaxLen; such a row becomes inactive. S_j has index Pos of the row's first token + 1 + j; a stop id
 // that is the last possible token is FinishStop. Cursor.CommitStep(n, a). Last = S_{a-1}. Counts of the a samples that
-// remain are incremented where penalties are used. n = 0: Accepted = 0, Finish = Running, nothing changes.
+// remain are incremented where penalties are used. DraftCount = 0. n = 0: Accepted = 0, Finish = Running, nothing changes.
 //
 // Prefill row r: Cursor.CommitPrefill(N[r]). If Final[r] >= 0 the row's prompt is complete and Sampled[Final[r]] is its
 // first token (index Pos of the row's last token + 1): Last, stops, length and counts as above, and the slot becomes
-// active unless it ended. N[r] = 0: as n = 0 above, whatever Final says.
+// active unless it ended. DraftCount = 0, Final or not. N[r] = 0: as n = 0 above, whatever Final says.
 type Commit struct {
 	Step, Prefill Rows
 	Cursors       Cursors

@@ -155,6 +155,7 @@ func (c *check) slots(s Slots) {
 	c.words("Slots.Active", s.Active, n)
 	c.words("Slots.Last", s.Last, n)
 	c.words("Slots.Drafts", s.Drafts, n*s.DraftStride)
+	c.optional("Slots.DraftCount", s.DraftCount, n)
 	c.buffer("Slots.Params", s.Params, n, SlotParamsBytes)
 	c.words("Slots.Stops", s.Stops, n*s.MaxStops)
 }

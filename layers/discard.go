@@ -32,4 +32,7 @@ func (Discard) Experts(kernels.Experts)             {}
 func (Discard) AddGated(kernels.AddGated)           {}
 func (Discard) Sample(kernels.Sample)               {}
 func (Discard) Commit(kernels.Commit)               {}
+func (Discard) DraftBegin(kernels.DraftBegin)       {}
+func (Discard) DraftNext(kernels.DraftNext)         {}
+func (Discard) DraftLookup(kernels.DraftLookup)     {}
 func (Discard) AllReduce(kernels.Mat)               {}

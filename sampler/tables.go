@@ -44,6 +44,7 @@ func New(dev kernels.Device, c Config, hidden int, act kernels.DType) (*Tables, 
 	t.Large.Vocab, t.Large.MaxBias = c.Vocab, MaxBias
 	slots, rows, words := int64(c.Slots), int64(c.MaxRows), int64(t.Large.MaskWords())
 	var tile, input kernels.Buffer
+	var err error
 	for _, a := range []struct {
 		dst   *kernels.Buffer
 		bytes int64
@@ -66,21 +67,24 @@ func New(dev kernels.Device, c Config, hidden int, act kernels.DType) (*Tables, 
 		{&tile, int64(c.TileRows) * int64(c.Vocab) * 4},
 		{&input, int64(c.TileRows) * int64(hidden) * int64(act.Size())},
 	} {
-		b, err := dev.Alloc(a.bytes)
-		if err != nil {
+		if *a.dst, err = dev.Alloc(a.bytes); err != nil {
 			return nil, fmt.Errorf("sampler tables for %d slots: %w", c.Slots, err)
 		}
-		*a.dst = b
 	}
 	t.tile = kernels.NewMat(tile, kernels.F32, c.TileRows, c.Vocab)
 	t.input = kernels.NewMat(input, act, c.TileRows, hidden)
+	if c.Drafts > 0 {
+		if t.Slots.DraftCount, err = dev.Alloc(slots * 4); err != nil {
+			return nil, fmt.Errorf("sampler tables for %d slots: %w", c.Slots, err)
+		}
+	}
 	return t, nil
 }
 
 // Bytes is the device memory New takes for c, without the gathered rows.
 func (c Config) Bytes() int64 {
 	slots, rows, words := int64(c.Slots), int64(c.MaxRows), int64((c.Vocab+31)/32)
-	return slots*(8+int64(max(c.Drafts, 1))*4+ParamsSize+MaxStops*4+int64(c.Vocab)*4+2*words*4+MaxBias*8) +
+	return slots*(12+int64(max(c.Drafts, 1))*4+ParamsSize+MaxStops*4+int64(c.Vocab)*4+2*words*4+MaxBias*8) +
 		rows*(12+int64(c.MaxTop)*8) + int64(c.TileRows)*int64(c.Vocab)*4
 }
 
@@ -118,6 +122,16 @@ func (t *Tables) Set(o kernels.Ops, slot int, s Slot) {
 			counts[id]++
 		}
 		upload(o, t.Large.Counts, slot, bytesOf(counts))
+	}
+}
+
+// Tile is logits for n rows, TileRows at most: memory that everything which needs logits uses in turn.
+func (t *Tables) Tile(n int) kernels.Mat { return t.tile.RowRange(0, n) }
+
+// ForgetDrafts says that a slot's drafts are those of another sequence, in stream order.
+func (t *Tables) ForgetDrafts(o kernels.Ops, slot int) {
+	if !t.Slots.DraftCount.Nil() {
+		o.Zero(t.Slots.DraftCount.Slice(int64(slot)*4, 4))
 	}
 }
 

@@ -49,6 +49,7 @@ func (c *committing) step(r int, s span) (accepted, finish int32) {
 	if end != kernels.Running {
 		c.active[s.slot] = 0
 	}
+	c.noDrafts(s.slot)
 	c.set(s.slot, c.get(s.slot).CommitStep(int32(s.n), int32(a), int32(c.Window.L)))
 	return int32(a), int32(end)
 }
@@ -58,6 +59,7 @@ func (c *committing) prefill(final int32, s span) (accepted, finish int32) {
 	if s.n == 0 {
 		return 0, int32(kernels.Running)
 	}
+	c.noDrafts(s.slot)
 	c.set(s.slot, c.get(s.slot).CommitPrefill(int32(s.n)))
 	if final < 0 {
 		return 0, int32(kernels.Running)

@@ -26,6 +26,8 @@ type ops struct {
 	writing    writing
 	attention  attention
 	sampling   sampling
+	drafting   draftNext
+	looking    draftLookup
 	ssm        ssmTasks
 
 	attendTile    attendTile
@@ -33,7 +35,7 @@ type ops struct {
 	attendMerge   attendMerge
 
 	// Methods of the above, bound once.
-	embedRow, normRow, activatePiece, gatherRow, addRow, routeRow, combineRow, writeRow, sampleRow func(i, worker int)
+	embedRow, normRow, activatePiece, gatherRow, addRow, routeRow, combineRow, writeRow, sampleRow, draftRow, lookupRow func(i, worker int)
 }
 
 var _ kernels.Ops = (*ops)(nil)
@@ -44,6 +46,7 @@ func newOps(p *pool) *ops {
 	o.embedRow, o.normRow, o.activatePiece = o.embedding.row, o.norm.row, o.activation.piece
 	o.gatherRow, o.addRow, o.routeRow, o.combineRow = o.gathering.row, o.gatedSum.row, o.routing.row, o.mixture.row
 	o.writeRow, o.sampleRow = o.writing.row, o.sampling.row
+	o.draftRow, o.lookupRow = o.drafting.row, o.looking.row
 	o.attendTile, o.attendSegment, o.attendMerge = attendTile{&o.attention}, attendSegment{&o.attention}, attendMerge{&o.attention}
 	return o
 }

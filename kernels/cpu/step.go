@@ -7,12 +7,12 @@ import (
 // slots are the per-slot arrays.
 type slots struct {
 	kernels.Slots
-	active, last, drafts, stops []int32
-	params                      []kernels.SlotParams
+	active, last, drafts, draftCount, stops []int32
+	params                                  []kernels.SlotParams
 }
 
 func slotsOf(s kernels.Slots) slots {
-	return slots{s, i32(s.Active), i32(s.Last), i32(s.Drafts), i32(s.Stops), view[kernels.SlotParams](s.Params)}
+	return slots{s, i32(s.Active), i32(s.Last), i32(s.Drafts), i32(s.DraftCount), i32(s.Stops), view[kernels.SlotParams](s.Params)}
 }
 
 // stopIDs is the list of a slot; unused entries are -1.
@@ -22,6 +22,21 @@ func (s *slots) stopIDs(slot int32) []int32 {
 }
 
 func (s *slots) draft(slot int32, i int) int32 { return s.drafts[int(slot)*s.DraftStride+i] }
+
+// drafted is the number of a slot's drafts that may be verified.
+func (s *slots) drafted(slot int32) int32 {
+	if s.draftCount == nil {
+		return int32(s.DraftStride)
+	}
+	return s.draftCount[slot]
+}
+
+// noDrafts forgets the drafts of a slot: they followed another last token.
+func (s *slots) noDrafts(slot int32) {
+	if s.draftCount != nil {
+		s.draftCount[slot] = 0
+	}
+}
 
 // cursors are the per-slot arrays of kernels.Cursors.
 type cursors struct{ origin, h, src, dst []int32 }
@@ -85,7 +100,7 @@ func beginStep(p kernels.Begin) {
 		slot := step.slot[r]
 		position, n := c.position(slot), int32(0)
 		if s.active[slot] != 0 {
-			n = max(0, min(want[r], s.params[slot].MaxLen-position-1, int32(step.T)))
+			n = max(0, min(want[r], s.params[slot].MaxLen-position-1, int32(step.T), 1+s.drafted(slot)))
 		}
 		step.n[r] = n
 		for j := range int32(step.T) {

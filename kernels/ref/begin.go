@@ -21,7 +21,7 @@ func (o ops[F]) beginStep(p kernels.Begin) {
 		position, count := int(c.Origin)+int(c.H), 0
 		if s.active.at(at) != 0 {
 			room := int(s.param(at).MaxLen) - position - 1
-			count = max(0, min(want.at(r), room, p.Step.T))
+			count = max(0, min(want.at(r), room, p.Step.T, 1+s.drafted(at)))
 		}
 		n.set(r, count)
 		for j := range p.Step.T {

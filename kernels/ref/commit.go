@@ -21,6 +21,7 @@ func (o ops[F]) Commit(p kernels.Commit) {
 		a, f := 0, kernels.Running
 		if s.n > 0 {
 			a, f = c.step(r, s)
+			c.setDrafts(s.slot, 0)
 			o.setCursor(p.Cursors, s.slot, s.CommitStep(int32(s.n), int32(a), int32(p.Window.L)))
 		}
 		accepted.set(r, a)
@@ -30,6 +31,7 @@ func (o ops[F]) Commit(p kernels.Commit) {
 		a, f := 0, kernels.Running
 		if s.n > 0 {
 			a, f = c.prefill(final.at(r), s)
+			c.setDrafts(s.slot, 0)
 			o.setCursor(p.Cursors, s.slot, s.CommitPrefill(int32(s.n)))
 		}
 		accepted.set(p.Step.Count+r, a)

@@ -10,15 +10,30 @@ import (
 // slots is the per-slot arrays resolved to memory.
 type slots struct {
 	kernels.Slots
-	active, last, drafts, stops ints
-	params                      []byte
+	active, last, drafts, draftCount, stops ints
+	params                                  []byte
 }
 
 func (d *Device) slots(s kernels.Slots) slots {
-	return slots{s, d.ints(s.Active), d.ints(s.Last), d.ints(s.Drafts), d.ints(s.Stops), d.bytes(s.Params)}
+	return slots{s, d.ints(s.Active), d.ints(s.Last), d.ints(s.Drafts), d.ints(s.DraftCount), d.ints(s.Stops), d.bytes(s.Params)}
 }
 
 func (s slots) draft(slot, i int) int { return s.drafts.at(slot*s.DraftStride + i) }
+
+// drafted is the number of a slot's drafts that may be verified.
+func (s slots) drafted(slot int) int {
+	if s.draftCount == nil {
+		return s.DraftStride
+	}
+	return s.draftCount.at(slot)
+}
+
+// setDrafts says how many of a slot's drafts are valid.
+func (s slots) setDrafts(slot, n int) {
+	if s.draftCount != nil {
+		s.draftCount.set(slot, n)
+	}
+}
 
 // stopIDs is the stop ids of a slot.
 func (s slots) stopIDs(slot int) []int {
