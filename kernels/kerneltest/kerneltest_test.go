@@ -18,3 +18,16 @@ func TestFloat32Baseline(t *testing.T) {
 	}
 	runTable(t, families(true), func(testing.TB) kernels.Device { return ref.NewFloat32() })
 }
+
+// halved is a device whose activations are bfloat16.
+type halved struct{ *ref.Device }
+
+func (halved) Activations() kernels.DType { return kernels.BF16 }
+
+// The suite is ready for activations of bfloat16: matrices and rings then hold these.
+func TestBFloat16Activations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes as long as the oracle's run")
+	}
+	runTable(t, families(true), func(testing.TB) kernels.Device { return halved{ref.NewFloat32()} })
+}
