@@ -29,7 +29,9 @@ func cacheOf(k kernels.KV) cache {
 func (c *cache) place(slot int32, token int) (page uintptr, at int) {
 	id := c.table[int(slot)*c.TableStride+token/c.PageTokens]
 	from := int64(id) * c.PageStride
-	need(id >= 0 && from+c.PageBytes() <= c.pages.Size, "page %d of slot %d, token %d", id, slot, token)
+	if id < 0 || from+c.PageBytes() > c.pages.Size {
+		fail("page %d of slot %d, token %d", id, slot, token)
+	}
 	return c.pages.Addr + uintptr(from), token % c.PageTokens
 }
 

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"testing"
 
 	"reprise/kernels"
@@ -8,11 +9,18 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	kerneltest.Run(t, func(t testing.TB) kernels.Device {
-		d, err := Open(Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	})
+	for _, threads := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d threads", threads), func(t *testing.T) {
+			if threads > 1 && testing.Short() {
+				t.Skip("one device is enough for -short; TestThreadsDoNotChangeResults covers the other")
+			}
+			kerneltest.Run(t, func(t testing.TB) kernels.Device {
+				d, err := Open(Options{Threads: threads})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return d
+			})
+		})
+	}
 }

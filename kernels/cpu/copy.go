@@ -5,21 +5,27 @@ import "reprise/kernels"
 // Upload copies src to dst.
 func (o *ops) Upload(dst kernels.Buffer, src []byte) {
 	o.enter("Upload")
-	need(int64(len(src)) == dst.Size, "upload of %d bytes into %d", len(src), dst.Size)
+	if int64(len(src)) != dst.Size {
+		fail("upload of %d bytes into %d", len(src), dst.Size)
+	}
 	copy(bytesOf(dst), src)
 }
 
 // Download copies src to dst.
 func (o *ops) Download(dst []byte, src kernels.Buffer) {
 	o.enter("Download")
-	need(int64(len(dst)) == src.Size, "download of %d bytes into %d", src.Size, len(dst))
+	if int64(len(dst)) != src.Size {
+		fail("download of %d bytes into %d", src.Size, len(dst))
+	}
 	copy(dst, bytesOf(src))
 }
 
 // Copy copies src to dst.
 func (o *ops) Copy(dst, src kernels.Buffer) {
 	o.enter("Copy")
-	need(dst.Size == src.Size, "copy of %d bytes to %d", src.Size, dst.Size)
+	if dst.Size != src.Size {
+		fail("copy of %d bytes to %d", src.Size, dst.Size)
+	}
 	copy(bytesOf(dst), bytesOf(src))
 }
 

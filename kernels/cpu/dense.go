@@ -45,7 +45,9 @@ func (o *ops) Embed(p kernels.Embed) {
 
 func (e *embedding) row(r, _ int) {
 	id := int(e.ids[r])
-	need(id >= 0 && id < e.table.rows, "token %d of a table of %d", id, e.table.rows)
+	if id < 0 || id >= e.table.rows {
+		fail("token %d of a table of %d", id, e.table.rows)
+	}
 	widen(e.out.row(r), e.table.row(id), e.table.dtype)
 }
 
@@ -169,7 +171,9 @@ func (o *ops) GatherRows(p kernels.GatherRows) {
 func (g *gathering) row(r, _ int) {
 	y := g.y.row(r)
 	if from := g.index[r]; from >= 0 {
-		need(int(from) < g.x.count, "gather row %d of %d", from, g.x.count)
+		if int(from) >= g.x.count {
+			fail("gather row %d of %d", from, g.x.count)
+		}
 		copy(y, g.x.row(int(from)))
 		return
 	}

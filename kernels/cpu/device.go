@@ -96,7 +96,9 @@ func (d *Device) AllocHost(bytes int64) ([]byte, error) {
 
 // Submit enqueues p.
 func (d *Device) Submit(p kernels.Program) {
-	need(p != nil, "submission of a nil program")
+	if p == nil {
+		fail("submission of a nil program")
+	}
 	d.enqueue(p)
 }
 

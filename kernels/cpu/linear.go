@@ -1,6 +1,10 @@
 package cpu
 
-import "reprise/kernels"
+import (
+	"fmt"
+
+	"reprise/kernels"
+)
 
 // products is the matmul task with the memory around it.
 type products struct {
@@ -86,3 +90,6 @@ func must(err error) {
 		panic(err)
 	}
 }
+
+// fail raises a broken invariant. It is called behind its condition: arguments are boxed only then.
+func fail(format string, args ...any) { panic(fmt.Sprintf("cpu: "+format, args...)) }
