@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"reprise/kernels"
+	"reprise/kernels/cpu"
+	"reprise/kernels/kernelbench"
+	"reprise/kernels/kerneltest"
+)
+
+func kernelsCommand(args []string) error {
+	flags := pflag.NewFlagSet("bench kernels", pflag.ContinueOnError)
+	match := flags.String("match", "", "only rows whose operation and shape contain this text")
+	repeats := flags.Int("repeats", 5, "runs of each case; the median counts")
+	asJSON := flags.Bool("json", false, "one JSON object a row")
+	unchecked := flags.Bool("skip-check", false, "do not run the conformance suite first; rows are then marked unchecked")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	dev, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	if !*unchecked {
+		fmt.Fprintln(os.Stderr, "conformance suite ...")
+		if failures := kerneltest.Failures(dev); len(failures) > 0 {
+			return fmt.Errorf("the device computes wrong, so no figures: %d failures, first: %s", len(failures), failures[0])
+		}
+	}
+	rates, err := measure(dev)
+	if err != nil {
+		return err
+	}
+	t := newTable(*asJSON, "operation\tshape\tus\tGB/s\tGFLOP/s\tfloor us\tratio\t")
+	t.note("%s, %d threads, %s; read %.1f GB/s, multiply-add %.1f GFLOP/s%s", dev.Name(), runtime.GOMAXPROCS(0), runtime.Version(), rates.Read/1e9, rates.Flops/1e9,
+		map[bool]string{true: "; UNCHECKED"}[*unchecked])
+	err = kernelbench.Run(dev, rates, kernelbench.Options{
+		Repeats: *repeats,
+		Match:   func(op, shape string) bool { return strings.Contains(op+" "+shape, *match) },
+	}, func(r kernelbench.Row) {
+		seconds := r.Micro / 1e6
+		t.row(r, "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t", r.Op, r.Shape, r.Micro, r.Bytes/seconds/1e9, r.Flops/seconds/1e9, r.Floor, r.Ratio)
+	})
+	t.flush()
+	return err
+}
+
+func measure(dev kernels.Device) (kernelbench.Rates, error) {
+	p, ok := dev.(kernelbench.Prober)
+	if !ok {
+		return kernelbench.Rates{}, fmt.Errorf("%s does not measure its own rates", dev.Name())
+	}
+	read, flops, err := p.MeasuredRates()
+	return kernelbench.Rates{Read: read, Flops: flops}, err
+}
+
+// table prints rows for a person or for a program.
+type table struct {
+	json    *json.Encoder
+	columns *tabwriter.Writer
+}
+
+func newTable(asJSON bool, header string) *table {
+	if asJSON {
+		return &table{json: json.NewEncoder(os.Stdout)}
+	}
+	t := &table{columns: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)}
+	fmt.Fprintln(t.columns, header)
+	return t
+}
+
+// note says how the figures were made; on standard error, so that JSON stays clean.
+func (t *table) note(format string, a ...any) { fmt.Fprintf(os.Stderr, format+"\n", a...) }
+
+func (t *table) row(v any, format string, a ...any) {
+	if t.json != nil {
+		if err := t.json.Encode(v); err != nil {
+			panic(err) // rows are plain numbers
+		}
+		return
+	}
+	fmt.Fprintf(t.columns, format+"\n", a...)
+}
+
+func (t *table) flush() {
+	if t.columns != nil {
+		t.columns.Flush()
+	}
+}

@@ -1,0 +1,32 @@
+//go:build !purego
+
+package cpu
+
+//go:noescape
+func sumAVX2(x *float32, n int) float32
+
+//go:noescape
+func fmaLoopAVX2(n int) float32
+
+// fmaLoopFlops is the arithmetic of one round of fmaLoop: 12 vectors of 8 multiply-adds.
+const fmaLoopFlops = 12 * 8 * 2
+
+// sum adds the elements of x, whose length is a multiple of 64.
+func sum(x []float32) float32 {
+	if !hasAVX2 {
+		return sumGo(x)
+	}
+	var s float32
+	for ; len(x) > longest; x = x[longest:] {
+		s += sumAVX2(&x[0], longest)
+	}
+	return s + sumAVX2(&x[0], len(x))
+}
+
+// fmaLoop does n rounds of independent multiply-adds; its result means nothing.
+func fmaLoop(n int) float32 {
+	if !hasAVX2 {
+		return fmaLoopGo(n)
+	}
+	return fmaLoopAVX2(n)
+}

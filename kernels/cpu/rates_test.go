@@ -1,0 +1,24 @@
+package cpu
+
+import (
+	"math"
+	"testing"
+)
+
+func TestProbeKernels(t *testing.T) {
+	x := make([]float32, 256)
+	want := float32(0)
+	for i := range x {
+		x[i] = float32(i)
+		want += x[i]
+	}
+	if got := sum(x); got != want {
+		t.Errorf("sum is %g, want %g", got, want)
+	}
+	if got := sumGo(x); got != want {
+		t.Errorf("sumGo is %g, want %g", got, want)
+	}
+	if v := float64(fmaLoop(1000)); math.IsNaN(v) || v <= 0 {
+		t.Errorf("the multiply-add loop ends at %g: not multiply-adds of ordinary numbers", v)
+	}
+}

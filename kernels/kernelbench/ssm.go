@@ -1,0 +1,210 @@
+package kernelbench
+
+import (
+	"fmt"
+
+	"reprise/kernels"
+)
+
+// mixer is an SSM layer's shape under its name in the tables.
+type mixer struct {
+	name   string
+	mamba2 kernels.Mamba2Dims
+	delta  kernels.DeltaDims
+}
+
+var mixers = []mixer{
+	{name: "nano", mamba2: kernels.Mamba2Dims{Heads: 96, HeadDim: 80, State: 128, Groups: 8, Taps: 4}},
+	{name: "super", mamba2: kernels.Mamba2Dims{Heads: 128, HeadDim: 64, State: 128, Groups: 8, Taps: 4}},
+	{name: "q4b", delta: kernels.DeltaDims{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Taps: 4}},
+	{name: "q122b", delta: kernels.DeltaDims{KeyHeads: 16, ValueHeads: 64, KeyDim: 128, ValueDim: 128, Taps: 4}},
+}
+
+func (m mixer) isDelta() bool { return m.delta.ValueHeads > 0 }
+
+func (m mixer) op(kind string) string {
+	if m.isDelta() {
+		return "delta " + kind
+	}
+	return "mamba2 " + kind
+}
+
+// state is the elements of one checkpoint, conv the channels, out the width of the output, aux the narrow inputs.
+func (m mixer) state() int {
+	if d := m.delta; m.isDelta() {
+		return d.ValueHeads * d.ValueDim * d.KeyDim
+	}
+	return m.mamba2.Heads * m.mamba2.HeadDim * m.mamba2.State
+}
+
+func (m mixer) widths() (conv, out, aux int) {
+	if m.isDelta() {
+		return m.delta.Conv(), m.delta.Values(), 2 * m.delta.ValueHeads
+	}
+	return m.mamba2.Conv(), m.mamba2.Inner(), m.mamba2.Heads
+}
+
+func (m mixer) ring(w kernels.Window, act kernels.DType) kernels.RingLayout {
+	if m.isDelta() {
+		return kernels.DeltaRing(m.delta, w, act)
+	}
+	return kernels.Mamba2Ring(m.mamba2, w, act)
+}
+
+func ssmCases(small bool) (out []maker) {
+	rows, tokens, chunks := []int{1, 8, 32, 128, 256}, []int{1, 4, 8}, []int{64, 2048}
+	shapes := mixers
+	if small {
+		rows, tokens, chunks = []int{2}, []int{1, 2}, []int{65}
+		shapes = []mixer{
+			{name: "tiny", mamba2: kernels.Mamba2Dims{Heads: 4, HeadDim: 64, State: 128, Groups: 2, Taps: 4}},
+			{name: "tiny", delta: kernels.DeltaDims{KeyHeads: 2, ValueHeads: 4, KeyDim: 128, ValueDim: 128, Taps: 4}},
+		}
+	}
+	for _, m := range shapes {
+		for _, b := range rows {
+			for _, t := range tokens {
+				out = append(out, maker{m.op("step"), fmt.Sprintf("%s B=%d T=%d", m.name, b, t), func(l *lab) Case { return ssmStep(l, m, b, t, small) }})
+			}
+		}
+		for _, n := range chunks {
+			out = append(out, maker{m.op("scan"), fmt.Sprintf("%s %d tokens", m.name, n), func(l *lab) Case { return ssmScan(l, m, n) }})
+		}
+	}
+	return out
+}
+
+// ssmLab is the memory of one layer for some rows; sets of rows rotate over slots and blocks.
+type ssmLab struct {
+	mixer
+	cursors kernels.Cursors
+	state   kernels.State
+	run     func(o kernels.Ops, rows kernels.Rows, kind string)
+}
+
+func newSSM(l *lab, m mixer, w kernels.Window, slots, tokens int, h func(slot int) int) *ssmLab {
+	s := &ssmLab{mixer: m}
+	layout := m.ring(w, l.act())
+	block := (int64(m.state())*4 + 255) &^ 255
+	s.state = kernels.State{
+		Blocks: l.floats(kernels.F32, block/4*int64(slots+1), 0.1), BlockStride: block,
+		Rings: l.floats(l.act(), layout.Bytes/int64(l.act().Size())*int64(slots+1), 0.1), RingStride: layout.Bytes,
+		Layout: layout, Window: w,
+	}
+	l.zeroDecays(s, slots)
+	self := l.sequence(slots+1, func(i int) int { return i })
+	s.cursors = kernels.Cursors{
+		Origin: l.sequence(slots+1, func(i int) int { return 64 + i%7 }), H: l.sequence(slots+1, h), Src: self, Dst: self,
+	}
+	conv, out, aux := m.widths()
+	in, z, narrow, y := l.mat(tokens, conv, 1), l.mat(tokens, out, 1), l.mat(tokens, aux, 1), l.mat(tokens, out, 0)
+	f := func(n int, spread float32) kernels.Buffer { return l.floats(kernels.F32, int64(n), spread) }
+	convW := f(conv*4, 0.5)
+	if m.isDelta() {
+		d := m.delta
+		p := kernels.Delta{
+			Cursors: s.cursors, State: s.state, Dims: d, QKV: in, Z: z, B: narrow.ColRange(0, d.ValueHeads), A: narrow.ColRange(d.ValueHeads, d.ValueHeads),
+			ConvW: convW, DecayA: l.negative(d.ValueHeads), DtBias: f(d.ValueHeads, 1), NormW: f(d.ValueDim, 1), Eps: 1e-6, Out: y,
+		}
+		s.run = func(o kernels.Ops, rows kernels.Rows, kind string) {
+			p.Rows = rows
+			if kind == "step" {
+				o.DeltaStep(p)
+			} else {
+				o.DeltaScan(p)
+			}
+		}
+		return s
+	}
+	d := m.mamba2
+	p := kernels.Mamba2{
+		Cursors: s.cursors, State: s.state, Dims: d, Z: z, XBC: in, Dt: narrow, ConvW: convW, ConvB: f(conv, 0.1),
+		A: l.negative(d.Heads), D: f(d.Heads, 1), DtBias: f(d.Heads, 1), DtMax: inf, NormW: f(d.Inner(), 1), Eps: 1e-5, Out: y,
+	}
+	s.run = func(o kernels.Ops, rows kernels.Rows, kind string) {
+		p.Rows = rows
+		if kind == "step" {
+			o.Mamba2Step(p)
+		} else {
+			o.Mamba2Scan(p)
+		}
+	}
+	return s
+}
+
+// negative are n decay rates around -1.
+func (l *lab) negative(n int) kernels.Buffer {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = -0.5 - l.rng.Float32()
+	}
+	b := l.alloc(int64(n) * 4)
+	l.upload(b, bytesOf(v))
+	return b
+}
+
+// zeroDecays makes the recorded decays valid: dt or log decay 0 is none, whatever the random fill left there.
+func (l *lab) zeroDecays(s *ssmLab, slots int) {
+	f := s.state.Layout.Decay
+	zeros := make([]byte, f.Rows*f.Cols*4)
+	for i := range slots + 1 {
+		if l.err == nil {
+			l.upload(s.state.Rings.Slice(int64(i)*s.state.RingStride+f.Offset, int64(len(zeros))), zeros)
+		}
+	}
+}
+
+// ssmStep is the whole mixer of b rows of t tokens in the middle of their windows: phases spread evenly over the ring.
+func ssmStep(l *lab, m mixer, b, t int, small bool) Case {
+	w := kernels.Window{L: 16, T: t}
+	if t > 3 {
+		w.L = 32
+	}
+	bytes, flops := stepCost(m, w, t, l.act())
+	c := Case{Bytes: bytes * float64(b), Flops: flops * float64(b), Sets: min(sets(bytes*float64(b), flops*float64(b), small), 256/b+1)}
+	s := newSSM(l, m, w, b*c.Sets, b*t, func(slot int) int { return slot % (w.L + 1) })
+	n := l.sequence(b, func(int) int { return t })
+	slots := make([]kernels.Buffer, c.Sets)
+	order := l.rng.Perm(b * c.Sets)
+	for i := range slots {
+		slots[i] = l.sequence(b, func(r int) int { return 1 + order[i*b+r] })
+	}
+	c.Run = func(o kernels.Ops, set int) {
+		s.run(o, kernels.Rows{Count: b, Tokens: b * t, T: t, MaxLen: t, Slot: slots[set], N: n}, "step")
+	}
+	return c
+}
+
+// stepCost is what one row must move and compute: the checkpoint read, its flushing share written, the records of an
+// average window read and the new ones written, inputs and outputs.
+func stepCost(m mixer, w kernels.Window, t int, act kernels.DType) (bytes, flops float64) {
+	conv, out, aux := m.widths()
+	layout := m.ring(w, act)
+	record := float64(layout.X.Cols*layout.X.DType.Size() + layout.B.Cols*layout.B.DType.Size() + layout.Decay.Cols*4)
+	h, flush := float64(w.L)/2, float64(t)/float64(w.L+1)
+	state, a, T := float64(m.state()), float64(act.Size()), float64(t)
+	bytes = 4*state*(1+flush) + record*(h+T) + a*T*float64(conv+2*out+aux) + a*float64(conv)*(3+T)
+	reads := T
+	if m.isDelta() {
+		reads = 2 * T // S k and S q
+	}
+	flops = 2*state*(reads+flush*(h+1)) + 2*T*(h+T)*float64(out) + 8*T*float64(conv)
+	return bytes, flops
+}
+
+// ssmScan is the mixer of one prefill row; the arithmetic counted is that of the chunked form with chunks of 64.
+func ssmScan(l *lab, m mixer, tokens int) Case {
+	w := kernels.Window{L: 16, T: 1}
+	s := newSSM(l, m, w, 1, tokens, func(int) int { return 0 })
+	conv, out, aux := m.widths()
+	n, state, a := float64(tokens), float64(m.state()), float64(l.act().Size())
+	c := Case{Bytes: a*n*float64(conv+2*out+aux) + 8*state, Flops: n * (4*state + 2*64*float64(out)), Sets: 1}
+	if m.isDelta() {
+		c.Flops = n * (6*state + 4*64*float64(out))
+	}
+	slot, count, start := l.ints(1), l.ints(int32(tokens)), l.ints(0)
+	c.Run = func(o kernels.Ops, _ int) {
+		s.run(o, kernels.Rows{Count: 1, Tokens: tokens, MaxLen: tokens, Slot: slot, N: count, Start: start}, "scan")
+	}
+	return c
+}
