@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"reprise/chat"
+	"reprise/chat/jinja"
 	"reprise/engine"
 	"reprise/sampler"
 	"reprise/tokenizer"
@@ -44,11 +45,13 @@ type Config struct {
 	Engine    Engine
 	Tokenizer *tokenizer.Tokenizer // nil: token ids in, token ids out
 	Template  *chat.Template       // nil: no chats
-	Models    []string             // names that requests may use; the first one is shown
-	Defaults  sampler.Params       // of requests that leave a parameter out
-	Seed      uint64               // of requests that bring none
-	Observe   func(Outcome)        // called once for every sequence that ended; may be nil
-	Created   time.Time            // of the model, as shown
+	// TemplateKwargs are variables of the chat template that requests may replace, as a JSON object; nil = none.
+	TemplateKwargs []byte
+	Models         []string       // names that requests may use; the first one is shown
+	Defaults       sampler.Params // of requests that leave a parameter out
+	Seed           uint64         // of requests that bring none
+	Observe        func(Outcome)  // called once for every sequence that ended; may be nil
+	Created        time.Time      // of the model, as shown
 }
 
 // Outcome is how a sequence ended, for metrics.
@@ -68,6 +71,7 @@ type API struct {
 	markerIDs []int32
 	bos       string
 	eos       string
+	kwargs    *jinja.Dict // defaults of chat_template_kwargs
 	seeds     atomic.Uint64
 }
 
@@ -76,7 +80,12 @@ func New(c Config) *API {
 	if len(c.Models) == 0 {
 		panic("api: no model name")
 	}
-	a := &API{config: c}
+	a := &API{config: c, kwargs: jinja.NewDict()}
+	if v, err := jinja.DecodeJSON(c.TemplateKwargs); err == nil {
+		if dict, ok := v.(*jinja.Dict); ok {
+			a.kwargs = dict
+		}
+	}
 	if t := c.Tokenizer; t != nil {
 		a.markers = chat.FindMarkers(t)
 		a.markerIDs = a.markers.IDs()

@@ -141,6 +141,11 @@ func (j *chatJob) kwargs(f *fields) chat.Kwargs {
 	default:
 		f.fail(unsupported("reasoning_effort", `only "none" is supported; chat_template_kwargs reach the chat template of the model`))
 	}
+	for i := range j.api.kwargs.Len() {
+		if name, value := j.api.kwargs.Entry(i); f.err == nil {
+			kwargs = kwargs.With(string(name.(jinja.String)), value)
+		}
+	}
 	return kwargs
 }
 

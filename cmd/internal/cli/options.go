@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"strings"
+
+	"reprise/engine"
+	"reprise/kernels"
+	"reprise/spec"
+)
+
+// Logger writes structured lines to standard error.
+func (m *Model) Logger() *slog.Logger {
+	level := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warning": slog.LevelWarn, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}[m.LogLevel]
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// dtypes of the cache flags that this build can hold.
+var dtypes = map[string]kernels.DType{
+	"auto": kernels.Invalid, "float32": kernels.F32, "float16": kernels.F16, "bfloat16": kernels.BF16,
+	"fp8": kernels.F8E4M3, "fp8_e4m3": kernels.F8E4M3,
+}
+
+// options translates the flags; end-of-sequence ids are added when the model is known.
+func (m *Model) options() (engine.Options, error) {
+	o := engine.Options{
+		MaxLen: m.maxLen, MaxSeqs: m.maxSeqs, MaxTokens: m.maxTokens, PageTokens: m.blockSize, Window: m.window,
+		KVBlocks: m.kvBlocks, StateBlocks: m.stateBlocks, MaxLogProbs: m.maxLogProbs, Seed: uint64(m.seed),
+		KVDType: dtypes[m.kvDType], StateDType: dtypes[m.stateDType], Log: m.Logger(),
+	}
+	if m.set.Changed("gpu-memory-utilization") {
+		o.MemoryFraction = m.memory
+	}
+	o.SwapBytes = int64(m.swap * (1 << 30))
+	switch {
+	case !(m.memory > 0 && m.memory <= 1):
+		return o, Usagef("--gpu-memory-utilization %g is outside of (0, 1]", m.memory)
+	case !(m.swap >= 0 && m.swap < 1<<20):
+		return o, Usagef("--swap-space %g is outside of [0, 1048576] GiB", m.swap)
+	case m.maxLogProbs < -1 || m.maxLogProbs > math.MaxInt32:
+		return o, Usagef("--max-logprobs %d must be -1 or more", m.maxLogProbs)
+	case m.stateDType == "nvfp4" || m.stateDType == "fp8":
+		return o, fmt.Errorf("--mamba-ssm-cache-dtype %s: not supported by this build", m.stateDType)
+	case m.readDType != "same":
+		return o, fmt.Errorf("--ssm-read-dtype %s: not supported by this build, only \"same\" is", m.readDType)
+	case m.rounding != "nearest":
+		return o, fmt.Errorf("--ssm-rounding %s: not supported by this build, only \"nearest\" is", m.rounding)
+	}
+	return o, m.speculation(&o)
+}
+
+// speculativeConfig is the JSON of --speculative-config.
+type speculativeConfig struct {
+	Method   string `json:"method"`
+	Tokens   *int   `json:"num_speculative_tokens"`
+	Model    string `json:"model"`
+	Adaptive *bool  `json:"adaptive"`
+	MinMatch int    `json:"prompt_lookup_min"`
+	MaxMatch int    `json:"prompt_lookup_max"`
+}
+
+const maxDrafts = 15
+
+func (m *Model) speculation(o *engine.Options) error {
+	const flag = "--speculative-config"
+	if m.speculative == "" || m.speculative == "null" {
+		return nil
+	}
+	var c speculativeConfig
+	d := json.NewDecoder(bytes.NewReader([]byte(m.speculative)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return Usagef("%s: %v", flag, err)
+	}
+	switch {
+	case c.Method == "ngram":
+		o.DraftMethod = spec.NGram
+	case c.Method == "mtp" || strings.HasSuffix(c.Method, "_mtp"): // vLLM has a name for each family
+		o.DraftMethod = spec.MTPHead
+	default:
+		return Usagef("%s: method %q is not supported (supported: mtp, ngram)", flag, c.Method)
+	}
+	if c.Model != "" {
+		return Usagef("%s: a draft model is not supported; mtp is part of the checkpoint", flag)
+	}
+	if c.Tokens == nil || *c.Tokens < 0 || *c.Tokens > maxDrafts {
+		return Usagef("%s: num_speculative_tokens must be given, from 0 to %d", flag, maxDrafts)
+	}
+	if c.MinMatch < 0 || c.MaxMatch < 0 {
+		return Usagef("%s: prompt_lookup_min and prompt_lookup_max must not be negative", flag)
+	}
+	o.Drafts, o.MinMatch, o.MaxMatch = *c.Tokens, c.MinMatch, c.MaxMatch
+	o.FixedDepth = c.Adaptive != nil && !*c.Adaptive
+	return nil
+}
