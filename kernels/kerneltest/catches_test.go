@@ -2,8 +2,6 @@ package kerneltest
 
 import (
 	"bytes"
-	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -12,24 +10,10 @@ import (
 	"reprise/kernels/ref"
 )
 
-// recorder is a testing.TB that keeps failures to itself.
-type recorder struct {
-	testing.TB
-	failures []string
-}
-
-func (r *recorder) Helper()                   {}
-func (r *recorder) Errorf(f string, a ...any) { r.failures = append(r.failures, fmt.Sprintf(f, a...)) }
-func (r *recorder) Fatal(a ...any)            { r.Fatalf("%v", a) }
-func (r *recorder) Fatalf(f string, a ...any) {
-	r.Errorf(f, a...)
-	runtime.Goexit()
-}
-
 // failures runs one case of the suite and returns what it complained about.
 func failures(t *testing.T, dev kernels.Device, name string) []string {
 	t.Helper()
-	r := &recorder{TB: t}
+	r := &report{name: name}
 	found := false
 	for _, f := range families(true) {
 		for _, c := range f.cases {
@@ -37,12 +21,7 @@ func failures(t *testing.T, dev kernels.Device, name string) []string {
 				continue
 			}
 			found = true
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				c.on(r, dev)
-			}()
-			<-done
+			r.run(c, dev)
 		}
 	}
 	if !found {
@@ -75,6 +54,9 @@ type (
 	onSample     func(o kernels.Ops, p kernels.Sample)
 	onCommit     func(o kernels.Ops, p kernels.Commit)
 	onBegin      func(o kernels.Ops, p kernels.Begin)
+	onDraftBegin func(o kernels.Ops, p kernels.DraftBegin)
+	onDraftNext  func(o kernels.Ops, p kernels.DraftNext)
+	onLookup     func(o kernels.Ops, p kernels.DraftLookup)
 )
 
 // hooked is the oracle with one operation replaced.
@@ -83,18 +65,21 @@ type hooked struct {
 	hook any
 }
 
-func (h hooked) Norm(p kernels.Norm)         { call1(h, p, onNorm(kernels.Ops.Norm)) }
-func (h hooked) Linear(p kernels.Linear)     { call1(h, p, onLinear(kernels.Ops.Linear)) }
-func (h hooked) Route(p kernels.Route)       { call1(h, p, onRoute(kernels.Ops.Route)) }
-func (h hooked) WriteKV(p kernels.WriteKV)   { call1(h, p, onWriteKV(kernels.Ops.WriteKV)) }
-func (h hooked) Attend(p kernels.Attend)     { call1(h, p, onAttend(kernels.Ops.Attend)) }
-func (h hooked) Mamba2Step(p kernels.Mamba2) { call1(h, p, onMamba2Step(kernels.Ops.Mamba2Step)) }
-func (h hooked) Mamba2Scan(p kernels.Mamba2) { call1(h, p, onMamba2Scan(kernels.Ops.Mamba2Scan)) }
-func (h hooked) Mamba2Fold(p kernels.Mamba2) { call1(h, p, onMamba2Fold(kernels.Ops.Mamba2Fold)) }
-func (h hooked) DeltaStep(p kernels.Delta)   { call1(h, p, onDeltaStep(kernels.Ops.DeltaStep)) }
-func (h hooked) Sample(p kernels.Sample)     { call1(h, p, onSample(kernels.Ops.Sample)) }
-func (h hooked) Commit(p kernels.Commit)     { call1(h, p, onCommit(kernels.Ops.Commit)) }
-func (h hooked) Begin(p kernels.Begin)       { call1(h, p, onBegin(kernels.Ops.Begin)) }
+func (h hooked) Norm(p kernels.Norm)               { call1(h, p, onNorm(kernels.Ops.Norm)) }
+func (h hooked) Linear(p kernels.Linear)           { call1(h, p, onLinear(kernels.Ops.Linear)) }
+func (h hooked) Route(p kernels.Route)             { call1(h, p, onRoute(kernels.Ops.Route)) }
+func (h hooked) WriteKV(p kernels.WriteKV)         { call1(h, p, onWriteKV(kernels.Ops.WriteKV)) }
+func (h hooked) Attend(p kernels.Attend)           { call1(h, p, onAttend(kernels.Ops.Attend)) }
+func (h hooked) Mamba2Step(p kernels.Mamba2)       { call1(h, p, onMamba2Step(kernels.Ops.Mamba2Step)) }
+func (h hooked) Mamba2Scan(p kernels.Mamba2)       { call1(h, p, onMamba2Scan(kernels.Ops.Mamba2Scan)) }
+func (h hooked) Mamba2Fold(p kernels.Mamba2)       { call1(h, p, onMamba2Fold(kernels.Ops.Mamba2Fold)) }
+func (h hooked) DeltaStep(p kernels.Delta)         { call1(h, p, onDeltaStep(kernels.Ops.DeltaStep)) }
+func (h hooked) Sample(p kernels.Sample)           { call1(h, p, onSample(kernels.Ops.Sample)) }
+func (h hooked) Commit(p kernels.Commit)           { call1(h, p, onCommit(kernels.Ops.Commit)) }
+func (h hooked) Begin(p kernels.Begin)             { call1(h, p, onBegin(kernels.Ops.Begin)) }
+func (h hooked) DraftBegin(p kernels.DraftBegin)   { call1(h, p, onDraftBegin(kernels.Ops.DraftBegin)) }
+func (h hooked) DraftNext(p kernels.DraftNext)     { call1(h, p, onDraftNext(kernels.Ops.DraftNext)) }
+func (h hooked) DraftLookup(p kernels.DraftLookup) { call1(h, p, onLookup(kernels.Ops.DraftLookup)) }
 
 // call1 calls the hook if it is of the operation's kind, else the operation.
 func call1[P any, F ~func(kernels.Ops, P)](h hooked, p P, op F) {
@@ -123,7 +108,7 @@ type plant struct {
 }
 
 func plants() []plant {
-	return slices.Concat(densePlants(), replayPlants(), attentionPlants(), slotPlants())
+	return slices.Concat(densePlants(), replayPlants(), attentionPlants(), slotPlants(), draftPlants())
 }
 
 func densePlants() []plant {
@@ -224,6 +209,22 @@ func slotPlants() []plant {
 		{"a slot that stays active", "commit length first", "active", onCommit(func(o kernels.Ops, p kernels.Commit) { undo(o, p.Slots.Active, func() { o.Commit(p) }) })},
 		{"cursors left behind", "commit prefill final", "cursor", onCommit(func(o kernels.Ops, p kernels.Commit) { undo(o, p.Cursors.Origin, func() { o.Commit(p) }) })},
 		{"positions of the step before", "begin T4", "pos differs", onBegin(func(o kernels.Ops, p kernels.Begin) { undo(o, p.Cursors.H, func() { o.Zero(p.Cursors.H); o.Begin(p) }) })},
+	}
+}
+
+func draftPlants() []plant {
+	return []plant{
+		{"more drafts than there are", "begin T4", "n differs", onBegin(func(o kernels.Ops, p kernels.Begin) { p.Slots.DraftCount = kernels.Buffer{}; o.Begin(p) })},
+		{"drafts of the step before", "commit one", "drafts are left", onCommit(func(o kernels.Ops, p kernels.Commit) { p.Slots.DraftCount = kernels.Buffer{}; o.Commit(p) })},
+		{"pairs not counted", "draft begin T5", "pairs differs", onDraftBegin(func(o kernels.Ops, p kernels.DraftBegin) { undo(o, p.Pairs, func() { o.DraftBegin(p) }) })},
+		{"the token itself", "draft begin T5", "next differs", onDraftBegin(func(o kernels.Ops, p kernels.DraftBegin) {
+			p.Sampled = p.IDs
+			p.SampleFirst = 0
+			p.Final = p.Following
+			o.DraftBegin(p)
+		})},
+		{"a draft too few", "draft next 2 vocab 1000", "n differs", onDraftNext(func(o kernels.Ops, p kernels.DraftNext) { o.DraftNext(p); o.Zero(p.N) })},
+		{"shorter repetitions", "draft lookup 2..5 of 2 tokens", "differs", onLookup(func(o kernels.Ops, p kernels.DraftLookup) { p.MaxMatch = p.MinMatch; o.DraftLookup(p) })},
 	}
 }
 

@@ -17,13 +17,7 @@ func Failures(dev kernels.Device) []string {
 	for _, f := range families(true) {
 		for _, c := range f.cases {
 			r.name = f.name + "/" + c.name
-			done := make(chan struct{})
-			go func() { // a fatal error ends its goroutine
-				defer close(done)
-				c.on(r, dev)
-			}()
-			<-done
-			r.cleanUp()
+			r.run(c, dev)
 		}
 	}
 	return r.failures
@@ -35,6 +29,17 @@ type report struct {
 	name     string
 	failures []string
 	cleanups []func()
+}
+
+// run runs a case on a goroutine of its own, which a fatal error ends.
+func (r *report) run(c testcase, dev kernels.Device) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.on(r, dev)
+	}()
+	<-done
+	r.cleanUp()
 }
 
 func (r *report) Helper()                  {}

@@ -15,6 +15,7 @@ func commitCases() []testcase {
 	return append(list,
 		testcase{"begin T1", func(b *bench) { beginCase(b, 1) }},
 		testcase{"begin T4", func(b *bench) { beginCase(b, 4) }},
+		testcase{"begin T4 without counts", func(b *bench) { beginUncountedCase(b, 4) }},
 		testcase{"begin and commit nothing", emptyCommitCase})
 }
 
@@ -83,7 +84,7 @@ func (c commitRow) run(b *bench) {
 	}
 	spec := slotSpec{
 		SlotParams: kernels.SlotParams{MinLen: int32(c.minLen), MaxLen: int32(c.maxLen), Flags: kernels.UsePenalties}, counts: map[int]int{5: 1},
-		last: old, drafts: c.drafts, stops: c.stops, cursor: kernels.Cursor{Origin: 20, H: int32(c.h), Src: 1, Dst: 2},
+		last: old, drafts: c.drafts, drafted: 3, stops: c.stops, cursor: kernels.Cursor{Origin: 20, H: int32(c.h), Src: 1, Dst: 2},
 	}
 	if c.prefill == 0 && n > 0 {
 		spec.active = 1
@@ -100,6 +101,13 @@ func (c commitRow) run(b *bench) {
 	got := kernels.Cursor{}
 	for i, v := range []*int32{&got.Origin, &got.H, &got.Src, &got.Dst} {
 		*v = int32(slots.cursor[i].intsOf(device)[2])
+	}
+	drafted := 3
+	if n > 0 {
+		drafted = 0
+	}
+	if d := slots.drafted.intsOf(device)[2]; d != drafted {
+		b.Errorf("%d drafts are left, want %d", d, drafted)
 	}
 	count := slots.counts.intsOf(device)[2*64 : 3*64]
 	if accepted[1] != c.accepted || finish[1] != int(c.finish) || slots.last.intsOf(device)[2] != c.last || slots.active.intsOf(device)[2] != c.active || got != c.cursor {
@@ -164,12 +172,12 @@ func (x *commitBatch) run(b *bench) (accepted, finish []int) {
 		"start": b.ints("start", pstart...), "final": b.ints("final", final...), "pos": b.ints("pos", pos...), "sampled": b.ints("sampled", sampled...)}
 	rows := len(x.step) + len(x.prefill)
 	acc, fin := b.outInts("accepted", rows), b.outInts("finish", rows)
-	changes := []*array{x.slots.active, x.slots.last, x.slots.counts, x.slots.cursor[0], x.slots.cursor[1], x.slots.cursor[2], x.slots.cursor[3]}
+	changes := []*array{x.slots.active, x.slots.last, x.slots.counts, x.slots.drafted, x.slots.cursor[0], x.slots.cursor[1], x.slots.cursor[2], x.slots.cursor[3]}
 	for _, a := range changes {
 		a.allow(0, len(a.before))
 	}
 	b.run(func(o kernels.Ops, s side) {
-		c := kernels.Commit{Cursors: x.slots.cursors(s), Slots: x.slots.slots(s), Tables: x.slots.tables(s), Window: commitWindow,
+		c := kernels.Commit{Cursors: x.slots.cursors(s), Slots: x.slots.counted(s), Tables: x.slots.tables(s), Window: commitWindow,
 			Pos: in["pos"].buf[s], Sampled: in["sampled"].buf[s], SampleFirst: x.sampleFirst, Final: in["final"].buf[s], Accepted: acc.buf[s], Finish: fin.buf[s]}
 		if len(x.step) > 0 {
 			c.Step = kernels.Rows{Count: len(x.step), First: before, Tokens: stepTokens, T: x.t, MaxLen: x.t, Slot: in["slot"].buf[s], N: in["n"].buf[s]}
@@ -190,7 +198,7 @@ func commitRandomCase(b *bench, t int) {
 		x := &commitBatch{t: t, sampleFirst: b.IntN(3)}
 		var specs []slotSpec
 		for slot := 1; slot <= 30; slot++ {
-			s := slotSpec{active: 1, last: b.IntN(9), stops: []int{b.IntN(9), -1, b.IntN(60)}, cursor: kernels.Cursor{Origin: int32(b.IntN(50)), H: int32(b.IntN(9)), Src: int32(slot), Dst: int32(slot + b.IntN(2))}}
+			s := slotSpec{active: 1, last: b.IntN(9), drafted: b.IntN(5), stops: []int{b.IntN(9), -1, b.IntN(60)}, cursor: kernels.Cursor{Origin: int32(b.IntN(50)), H: int32(b.IntN(9)), Src: int32(slot), Dst: int32(slot + b.IntN(2))}}
 			position := int(s.cursor.Origin + s.cursor.H)
 			s.MinLen, s.MaxLen = int32(position+b.IntN(4)), int32(position+2+b.IntN(8))
 			s.Flags = uint32(b.IntN(2)) * kernels.UsePenalties
@@ -220,11 +228,16 @@ func commitRandomCase(b *bench, t int) {
 }
 
 // beginCase derives ids and positions of active, inactive and null slots and of prefill rows.
-func beginCase(b *bench, t int) {
+func beginCase(b *bench, t int) { beginRows(b, t, true) }
+
+// beginUncountedCase is the same on slots whose drafts are all valid.
+func beginUncountedCase(b *bench, t int) { beginRows(b, t, false) }
+
+func beginRows(b *bench, t int, counted bool) {
 	var specs []slotSpec
 	var slot, want, pslot, pn, pstart []int
 	for i := range 24 {
-		s := slotSpec{active: b.IntN(4), last: b.IntN(90), drafts: b.Perm(90)[:4], cursor: kernels.Cursor{Origin: int32(b.IntN(50)), H: int32(b.IntN(9))}}
+		s := slotSpec{active: b.IntN(4), last: b.IntN(90), drafts: b.Perm(90)[:4], drafted: b.IntN(5), cursor: kernels.Cursor{Origin: int32(b.IntN(50)), H: int32(b.IntN(9))}}
 		s.active = min(s.active, 1)
 		s.MaxLen = s.cursor.Origin + s.cursor.H + 1 + int32(i%(t+2))
 		specs = append(specs, s)
@@ -250,10 +263,14 @@ func beginCase(b *bench, t int) {
 	}
 	in := []*array{b.ints("slot", slot...), b.ints("want", want...), b.ints("pslot", pslot...), b.ints("pn", pn...), b.ints("start", pstart...)}
 	b.run(func(o kernels.Ops, s side) {
+		list := set.slots(s)
+		if counted {
+			list = set.counted(s)
+		}
 		o.Begin(kernels.Begin{
 			Step:    kernels.Rows{Count: len(slot), First: first, Tokens: stepTokens, T: t, MaxLen: t, Slot: in[0].buf[s], N: n.buf[s]},
 			Prefill: kernels.Rows{Count: len(pslot), First: first + stepTokens, Tokens: tokens, MaxLen: 5, Slot: in[2].buf[s], N: in[3].buf[s], Start: in[4].buf[s]},
-			Want:    in[1].buf[s], PrefillIDs: given.buf[s], Cursors: set.cursors(s), Slots: set.slots(s), IDs: ids.buf[s], Pos: pos.buf[s],
+			Want:    in[1].buf[s], PrefillIDs: given.buf[s], Cursors: set.cursors(s), Slots: list, IDs: ids.buf[s], Pos: pos.buf[s],
 		})
 	})
 	b.same(n, ids, pos)

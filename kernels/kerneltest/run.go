@@ -29,6 +29,7 @@ func families(short bool) []family {
 		{"attention", attentionCases(short)},
 		{"sample", sampleCases(short)},
 		{"commit", commitCases()},
+		{"draft", draftCases()},
 	}
 }
 

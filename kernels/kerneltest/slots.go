@@ -12,6 +12,7 @@ type slotSpec struct {
 	kernels.SlotParams
 	active, last  int
 	drafts, stops []int
+	drafted       int // valid drafts
 	counts        map[int]int
 	seen, allowed []int
 	biasID        []int
@@ -24,6 +25,7 @@ type slotSet struct {
 	b                                       *bench
 	vocab, draftStride                      int
 	active, last, drafts, params, stops     *array
+	drafted                                 *array
 	counts, seen, allowed, biasID, biasList *array
 	cursor                                  [4]*array
 }
@@ -49,7 +51,7 @@ func newSlotSet(b *bench, vocab, draftStride int, list []slotSpec) *slotSet {
 	b.Helper()
 	list = append([]slotSpec{{}}, list...)
 	n, words := len(list), (vocab+31)/32
-	active, last := make([]int, n), make([]int, n)
+	active, last, drafted := make([]int, n), make([]int, n), make([]int, n)
 	drafts, stops := garbageInts(n*draftStride), make([]int, n*maxStops)
 	counts, seen, allowed := garbageInts(n*vocab), garbageInts(n*words), garbageInts(n*words)
 	biasID, biasList := garbageInts(n*maxBias), nans(n*maxBias)
@@ -57,7 +59,7 @@ func newSlotSet(b *bench, vocab, draftStride int, list []slotSpec) *slotSet {
 	var params []byte
 	for s, spec := range list {
 		params = append(params, paramBytes(spec.SlotParams)...)
-		active[s], last[s] = spec.active, spec.last
+		active[s], last[s], drafted[s] = spec.active, spec.last, spec.drafted
 		for i := range maxStops {
 			stops[s*maxStops+i] = -1
 		}
@@ -81,7 +83,7 @@ func newSlotSet(b *bench, vocab, draftStride int, list []slotSpec) *slotSet {
 		}
 	}
 	set := &slotSet{
-		b: b, vocab: vocab, draftStride: draftStride,
+		b: b, vocab: vocab, draftStride: draftStride, drafted: b.ints("draft count", drafted...),
 		active: b.ints("active", active...), last: b.ints("last", last...), drafts: b.ints("drafts", drafts...),
 		params: b.array("params", params), stops: b.ints("stops", stops...), counts: b.ints("counts", counts...),
 		seen: b.ints("seen", seen...), allowed: b.ints("allowed", allowed...), biasID: b.ints("bias ids", biasID...), biasList: b.floats("bias", biasList),
@@ -119,6 +121,13 @@ func paramBytes(p kernels.SlotParams) []byte {
 func (t *slotSet) slots(s side) kernels.Slots {
 	return kernels.Slots{Active: t.active.buf[s], Last: t.last.buf[s], Drafts: t.drafts.buf[s], Params: t.params.buf[s], Stops: t.stops.buf[s],
 		DraftStride: t.draftStride, MaxStops: maxStops}
+}
+
+// counted is slots with the number of valid drafts.
+func (t *slotSet) counted(s side) kernels.Slots {
+	list := t.slots(s)
+	list.DraftCount = t.drafted.buf[s]
+	return list
 }
 
 func (t *slotSet) tables(s side) kernels.SlotTables {
