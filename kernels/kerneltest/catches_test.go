@@ -220,7 +220,6 @@ func draftPlants() []plant {
 		{"the token itself", "draft begin T5", "next differs", onDraftBegin(func(o kernels.Ops, p kernels.DraftBegin) {
 			p.Sampled = p.IDs
 			p.SampleFirst = 0
-			p.Final = p.Following
 			o.DraftBegin(p)
 		})},
 		{"a draft too few", "draft next 2 vocab 1000", "n differs", onDraftNext(func(o kernels.Ops, p kernels.DraftNext) { o.DraftNext(p); o.Zero(p.N) })},

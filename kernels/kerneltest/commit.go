@@ -237,7 +237,7 @@ func beginRows(b *bench, t int, counted bool) {
 	var specs []slotSpec
 	var slot, want, pslot, pn, pstart []int
 	for i := range 24 {
-		s := slotSpec{active: b.IntN(4), last: b.IntN(90), drafts: b.Perm(90)[:4], drafted: b.IntN(5), cursor: kernels.Cursor{Origin: int32(b.IntN(50)), H: int32(b.IntN(9))}}
+		s := slotSpec{active: b.IntN(4), last: b.IntN(90), drafts: b.Perm(90)[:4], drafted: b.IntN(3), cursor: kernels.Cursor{Origin: int32(b.IntN(50)), H: int32(b.IntN(9))}}
 		s.active = min(s.active, 1)
 		s.MaxLen = s.cursor.Origin + s.cursor.H + 1 + int32(i%(t+2))
 		specs = append(specs, s)
