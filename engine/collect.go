@@ -14,6 +14,8 @@ func (e *Engine) collect(l *lane) {
 	for i := range l.steps {
 		r := &l.steps[i]
 		if n := int(l.out.accepted.host[i]); n > 0 && !r.seq.ended {
+			e.stats.stepRows.Add(1)
+			e.stats.stepTokens.Add(int64(n))
 			e.emit(l, r.seq, r.sample, n, kernels.Finish(l.out.finish.host[i]))
 		}
 	}

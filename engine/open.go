@@ -20,7 +20,11 @@ type Source struct {
 type Opened struct {
 	*Engine
 	weights io.Closer
+	want    []model.TensorSpec
 }
+
+// Tensors lists what the model's weights are made of.
+func (o *Opened) Tensors() []model.TensorSpec { return o.want }
 
 // Close lets the engine finish, then releases the weights. The device stays open.
 func (o *Opened) Close() error {
@@ -61,7 +65,7 @@ func Open(dev kernels.Device, src Source, o Options) (*Opened, error) {
 		tensors.Close()
 		return nil, err
 	}
-	return &Opened{e, tensors}, nil
+	return &Opened{e, tensors, want}, nil
 }
 
 func tensorBytes(want []model.TensorSpec) int64 {

@@ -5,6 +5,7 @@ import "sync/atomic"
 // stats are written by the loop and read by anyone.
 type stats struct {
 	promptTokens, generatedTokens, preemptions atomic.Int64
+	stepRows, stepTokens                       atomic.Int64
 	stopped, cut, cancelled, failed            atomic.Int64
 	running, waiting, pages, totalPages        atomic.Int64
 }
@@ -15,6 +16,7 @@ type Stats struct {
 	KVUsage                       float64 // share of the KV pages in use
 	PromptTokens, GeneratedTokens int64
 	Preemptions                   int64
+	StepRows, StepTokens          int64 // decode and verify rows that counted, and the tokens they gave
 	Stopped, Cut, Aborted, Failed int64 // ended sequences by reason
 }
 
@@ -24,6 +26,7 @@ func (e *Engine) Stats() Stats {
 	out := Stats{
 		Running: int(s.running.Load()), Waiting: int(s.waiting.Load()),
 		PromptTokens: s.promptTokens.Load(), GeneratedTokens: s.generatedTokens.Load(), Preemptions: s.preemptions.Load(),
+		StepRows: s.stepRows.Load(), StepTokens: s.stepTokens.Load(),
 		Stopped: s.stopped.Load(), Cut: s.cut.Load(), Aborted: s.cancelled.Load(), Failed: s.failed.Load(),
 	}
 	if total := s.totalPages.Load(); total > 0 {

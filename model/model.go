@@ -26,6 +26,8 @@ type Spec struct {
 	AttentionLayers          int
 	FP8KV                    bool // the quantisation config declares an FP8 KV cache
 
+	Experts, TopK int // routed experts of an MoE layer and how many a token takes; 0 = dense
+
 	MTP *MTPSpec // nil without an MTP head
 
 	EOS []int32 // end-of-sequence ids of config.json; generation_config.json may add more

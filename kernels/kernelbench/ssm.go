@@ -175,6 +175,16 @@ func ssmStep(l *lab, m mixer, b, t int, small bool) Case {
 	return c
 }
 
+// Mamba2Cost is what a Mamba-2 mixer must move and compute for one row of t tokens in the middle of its window.
+func Mamba2Cost(d kernels.Mamba2Dims, w kernels.Window, t int, act kernels.DType) (bytes, flops float64) {
+	return stepCost(mixer{mamba2: d}, w, t, act)
+}
+
+// DeltaCost is the same of a Gated DeltaNet mixer.
+func DeltaCost(d kernels.DeltaDims, w kernels.Window, t int, act kernels.DType) (bytes, flops float64) {
+	return stepCost(mixer{delta: d}, w, t, act)
+}
+
 // stepCost is what one row must move and compute: the checkpoint read, its flushing share written, the records of an
 // average window read and the new ones written, inputs and outputs.
 func stepCost(m mixer, w kernels.Window, t int, act kernels.DType) (bytes, flops float64) {

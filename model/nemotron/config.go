@@ -180,6 +180,7 @@ func (c *Config) Spec() model.Spec {
 		Mamba2: c.mamba.Dims, Mamba2Layers: c.count(mambaLayer), StateDType: c.stateDType,
 		QHeads: c.attention.QHeads, KVHeads: c.attention.KVHeads, HeadDim: c.attention.HeadDim,
 		AttentionLayers: c.count(attentionLayer), FP8KV: c.quant.FP8KV, EOS: c.eos,
+		Experts: c.moe.experts, TopK: c.moe.route.TopK,
 	}
 	if c.mtpPattern != nil {
 		s.MTP = &model.MTPSpec{AttentionLayers: c.countMTP(attentionLayer), Depths: 1}

@@ -182,6 +182,7 @@ func (c *Config) Spec() model.Spec {
 		Delta: c.delta.Dims, DeltaLayers: len(c.full) - c.attentionLayers(), StateDType: c.stateDType,
 		QHeads: c.attention.QHeads, KVHeads: c.attention.KVHeads, HeadDim: c.attention.HeadDim,
 		AttentionLayers: c.attentionLayers(), FP8KV: c.quant.FP8KV, EOS: c.eos,
+		Experts: c.moe.experts, TopK: c.moe.topK,
 	}
 	if c.mtp {
 		s.MTP = &model.MTPSpec{AttentionLayers: 1, Depths: 1}
