@@ -22,12 +22,13 @@ type matmul struct {
 }
 
 const (
-	// fewTokens are multiplied by whole rows; more go over them in chunks of columns, so that rows of x and w stay in
-	// the first-level cache.
-	fewTokens    = tileTokens
+	// fewTokens are read as they come; more are packed.
+	fewTokens = tileTokens
+	// manyTokens pass one by one by all rows of a block, in chunks of chunkColumns that fit the first-level cache. Fewer
+	// are passed by the rows one by one, in chunks that keep chunkBytes of them in the second-level cache.
+	manyTokens   = 48
 	chunkColumns = 1024
-	// manyTokens pass one by one by all rows of a block; fewer are passed by the rows one by one.
-	manyTokens = 48
+	chunkBytes   = 128 << 10
 	// A task reads readBytes of a matrix, or keeps keepBytes of it in the second-level cache for many tokens.
 	readBytes = 64 << 10
 	keepBytes = 128 << 10
@@ -46,11 +47,11 @@ func rowStride(n int) int { return (n+15)&^15 | 16 }
 // prepare sets everything but the operands; most is the largest number of tokens of a group.
 func (m *matmul) prepare(w *weight, workers, most int) {
 	m.weight, m.length, m.chunk = w, paddedLength(w.cols), chunkColumns
-	if most <= fewTokens || m.length < 2*chunkColumns {
-		m.chunk = m.length
+	if most < manyTokens {
+		m.chunk = max(chunkColumns, min(chunkBytes/(4*most), maxTileLength)&^(chunkColumns-1))
 	}
-	if m.chunk > maxTileLength {
-		m.chunk = maxTileLength
+	if m.length < 2*m.chunk {
+		m.chunk = min(m.length, maxTileLength)
 	}
 	groups, size := len(m.starts)-1, w.dtype.Size()
 	if !w.direct() {
@@ -191,13 +192,16 @@ func (p *pass) store(r, token, tokens int) {
 	for i := range tokens {
 		at := (token+i)*p.y.stride + r
 		y := p.y.data[at : at+n]
-		sums := p.tile.out[i*tileRows : i*tileRows+n]
-		if !p.add {
-			copy(y, sums)
-			continue
-		}
-		for j, v := range sums {
-			y[j] += v
+		sums := (*[tileRows]float32)(p.tile.out[i*tileRows:])
+		switch {
+		case p.add:
+			for j := range y {
+				y[j] += sums[j]
+			}
+		case n == tileRows:
+			*(*[tileRows]float32)(y) = *sums
+		default:
+			copy(y, sums[:])
 		}
 	}
 }

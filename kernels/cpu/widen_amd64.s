@@ -36,28 +36,30 @@ widenF16Loop:
 	VZEROUPPER
 	RET
 
-DATA e4m3<>+0(SB)/4, $0x80000000 // sign
-DATA e4m3<>+4(SB)/4, $0x7f       // the rest, and NaN
-DATA e4m3<>+8(SB)/4, $0x7b800000 // 2^120: from the exponent bias of 127 to that of 7
+DATA e4m3<>+0(SB)/4, $0x00800080 // sign
+DATA e4m3<>+4(SB)/4, $0x007f007f // the rest, and NaN
+DATA e4m3<>+8(SB)/4, $0x43800000 // 2^8: from the exponent bias of 15 to that of 7
 GLOBL e4m3<>(SB), RODATA|NOPTR, $12
 
 // func widenE4M3(dst *float32, src *byte, n int)
+// Through float16, which has the exponents that e4m3 needs and whose conversion takes subnormals in its stride.
 TEXT ·widenE4M3(SB), NOSPLIT, $0-24
 	ARGS
-	VPBROADCASTD e4m3<>+0(SB), Y5
-	VPBROADCASTD e4m3<>+4(SB), Y6
+	VPBROADCASTD e4m3<>+0(SB), X5
+	VPBROADCASTD e4m3<>+4(SB), X6
 	VPBROADCASTD e4m3<>+8(SB), Y7
 
 widenE4M3Loop:
-	VPMOVZXBD (SI), Y0
-	VPSLLD    $24, Y0, Y1
-	VPAND     Y5, Y1, Y1
-	VPAND     Y6, Y0, Y0
-	VPCMPEQD  Y6, Y0, Y2
-	VPSLLD    $20, Y0, Y0
+	VPMOVZXBW (SI), X0
+	VPAND     X5, X0, X1
+	VPAND     X6, X0, X0
+	VPCMPEQW  X6, X0, X2
+	VPSLLW    $8, X1, X1
+	VPSLLW    $7, X0, X0
+	VPOR      X1, X0, X0
+	VPOR      X2, X0, X0    // all ones is a NaN
+	VCVTPH2PS X0, Y0
 	VMULPS    Y7, Y0, Y0
-	VPOR      Y1, Y0, Y0
-	VPOR      Y2, Y0, Y0    // all ones is a NaN
 	VMOVUPS   Y0, (DI)
 	ADDQ      $8, SI
 	ADDQ      $32, DI
