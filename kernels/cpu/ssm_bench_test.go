@@ -15,8 +15,6 @@ type ssmFixture struct {
 	r       *rand.Rand
 	rows    kernels.Rows
 	cursors kernels.Cursors
-	state   kernels.State
-	out     kernels.Buffer
 }
 
 // newSSMFixture has count rows of n tokens (t = 0: packed) with h committed records.
