@@ -2,10 +2,52 @@
 
 package cuda
 
-import "reprise/kernels"
+import (
+	"fmt"
 
-type sampleKernels struct{}
+	"reprise/kernels"
+	"reprise/kernels/cuda/driver"
+)
 
-func (k *sampleKernels) load(l *loader) error { return nil }
+// A row is sampled by a cluster of sampleBlocks blocks, which hold its logits beside sampleShared bytes.
+const (
+	sampleBlocks  = 8
+	sampleThreads = 512
+	sampleShared  = 36 << 10
+	sharedMost    = 227 << 10 // bytes of shared memory that a block can have
+)
 
-func (o *ops) Sample(p kernels.Sample) { panic("cuda: Sample has no kernel") }
+// sampleKernels are those of src/sample.cu.
+type sampleKernels struct{ sample driver.Function }
+
+func (k *sampleKernels) load(l *loader) error {
+	l.open("sample")
+	k.sample = l.kernel("sample", sharedMost)
+	return nil
+}
+
+// Sample turns logits into tokens and log probabilities.
+func (o *ops) Sample(p kernels.Sample) {
+	o.enter("Sample")
+	must(p.Validate())
+	type params struct {
+		logits                                             mat
+		token, slot, target, depth, ids, pos               uint64
+		params, stops, counts, seen, allowed, biasID, bias uint64
+		out, logProb, rank, topID, topProb                 uint64
+		vocab, maxBias, maxStops, topN, slice              int32
+		_                                                  int32
+	}
+	t := p.Tables
+	slice := (ceil(t.Vocab, sampleBlocks) + 31) &^ 31
+	if sampleShared+4*slice > sharedMost {
+		panic(fmt.Sprintf("cuda: sampling from %d tokens: %v", t.Vocab, kernels.ErrUnsupported))
+	}
+	c := line(p.Logits.Rows*sampleBlocks, sampleThreads)
+	c.Shared = uint32(sampleShared + 4*slice)
+	launch(o, o.sampling.sample, c, params{
+		logits: matOf(p.Logits), token: addr(p.Token), slot: addr(p.Slot), target: addr(p.Target), depth: addr(p.Depth), ids: addr(p.IDs), pos: addr(p.Pos),
+		params: addr(p.Slots.Params), stops: addr(p.Slots.Stops), counts: addr(t.Counts), seen: addr(t.Seen), allowed: addr(t.Allowed), biasID: addr(t.BiasID), bias: addr(t.Bias),
+		out: addr(p.Out), logProb: addr(p.LogProb), rank: addr(p.Rank), topID: addr(p.TopID), topProb: addr(p.TopProb),
+		vocab: int32(t.Vocab), maxBias: int32(t.MaxBias), maxStops: int32(p.Slots.MaxStops), topN: int32(p.TopN), slice: int32(slice)})
+}

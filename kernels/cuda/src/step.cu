@@ -1,28 +1,6 @@
 // Begin and Commit: one thread a row; the cursor rule of kernels.Cursor.
 #include "common.cuh"
-
-// Rows and slots as kernels.Rows, kernels.Slots and kernels.Cursors.
-struct Rows {
-  uint64_t slot, n, start;
-  int count, first, tokens, t;
-};
-struct Cursors {
-  uint64_t origin, h, src, dst;
-};
-struct Slots {
-  uint64_t active, last, drafts, draft_count, params, stops;  // draft_count may be 0: all drafts are valid
-  int draft_stride, max_stops;
-};
-struct SlotParams {
-  uint64_t seed;
-  float temperature, top_p, min_p;
-  int top_k;
-  float repetition, presence, frequency;
-  uint32_t flags;
-  int prompt_len, min_len, max_len, bias_count;
-  uint32_t pad[10];
-};
-static_assert(sizeof(SlotParams) == 96, "kernels.SlotParamsBytes");
+#include "slots.cuh"
 
 struct Begin {
   Rows step, prefill;
@@ -76,7 +54,7 @@ struct Commit {
   uint64_t counts, pos, sampled, final, accepted, finish;
   int vocab, window, sample_first, pad;
 };
-enum { RUNNING = 0, FINISH_STOP = 1, FINISH_LENGTH = 2, USE_PENALTIES = 1 };
+enum { RUNNING = 0, FINISH_STOP = 1, FINISH_LENGTH = 2 };
 
 // accept makes id the last token of a slot, at the given index of its sequence, and says whether it ends it.
 __device__ int accept(const Commit& p, int slot, int id, int index) {

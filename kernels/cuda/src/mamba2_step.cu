@@ -1,0 +1,336 @@
+// The step of a Mamba-2 layer of State 128 in bfloat16: a convolution that appends the records, then the outputs and
+// flushes, then the gated norm (mamba2.cu).
+#include "mamba2.cuh"
+#include "replay.cuh"
+
+namespace {
+
+// ---------------------------------------------------------------- convolution
+// A thread has eight channels, or one head's dt, of the rows of its block. Four taps.
+constexpr int CONV_THREADS = 128;
+
+struct Piece {
+  float w[8][4], bias[8];
+};
+
+__device__ __forceinline__ Piece load_piece(const Mamba2& p, int channel) {
+  Piece k;
+#pragma unroll
+  for (int e = 0; e < 8; e++) {
+    float4 w = *reinterpret_cast<const float4*>(at<float>(p.conv_w) + (channel + e) * 4);
+    k.w[e][0] = w.x, k.w[e][1] = w.y, k.w[e][2] = w.z, k.w[e][3] = w.w;
+    k.bias[e] = p.conv_b ? at<float>(p.conv_b)[channel + e] : 0.f;
+  }
+  return k;
+}
+
+__device__ __forceinline__ uint4 history(const Replay& state, int slot, int token, int cols, int channel) {
+  if (token < 0) return make_uint4(0, 0, 0, 0);
+  return *reinterpret_cast<const uint4*>(ring_row<bf16>(state, slot, state.conv, token, state.conv_rows, cols) + channel);
+}
+
+// silu(bias + taps) of eight channels.
+__device__ __forceinline__ void convolve8(const Piece& k, const uint4 (&rows)[4], float (&y)[8]) {
+#pragma unroll
+  for (int e = 0; e < 8; e++) y[e] = k.bias[e];
+#pragma unroll
+  for (int tap = 0; tap < 4; tap++) {
+    const uint32_t v[4] = {rows[tap].x, rows[tap].y, rows[tap].z, rows[tap].w};
+#pragma unroll
+    for (int e = 0; e < 4; e++) y[2 * e] = fmaf(k.w[2 * e][tap], bf_lo(v[e]), y[2 * e]), y[2 * e + 1] = fmaf(k.w[2 * e + 1][tap], bf_hi(v[e]), y[2 * e + 1]);
+  }
+#pragma unroll
+  for (int e = 0; e < 8; e++) y[e] = silu(y[e]);
+}
+
+__device__ void convolve_row(const Mamba2& p, const Piece& k, int row, int channel) {
+  int n = at<int>(p.rows.n)[row];
+  if (n == 0) return;
+  int slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
+  int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
+  int inner = p.inner(), bc = p.bc(), conv = p.conv();
+  uint4 rows[4];
+#pragma unroll
+  for (int i = 0; i < 3; i++) rows[i] = history(p.state, slot, position - 3 + i, conv, channel);
+  uint4 next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.xbc, first) + channel);
+  for (int t = 0; t < n; t++) {
+    rows[3] = next;
+    if (t + 1 < n) next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.xbc, first + t + 1) + channel);
+    float y[8];
+    convolve8(k, rows, y);
+    int token = position + t;
+    bf16* dst = channel < inner        ? ring_row<bf16>(p.state, slot, p.state.x, token, p.state.records, inner) + channel
+                : channel < inner + bc ? ring_row<bf16>(p.state, slot, p.state.b, token, p.state.records, bc) + channel - inner
+                                       : at<bf16>(p.query) + (int64_t)((row - p.row0) * p.rows.t + t) * bc + channel - inner - bc;
+    store8(dst, y);
+    *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, slot, p.state.conv, token, p.state.conv_rows, conv) + channel) = rows[3];
+    rows[0] = rows[1], rows[1] = rows[2], rows[2] = rows[3];
+  }
+}
+
+__device__ void time_row(const Mamba2& p, int row, int head) {
+  int n = at<int>(p.rows.n)[row];
+  if (n == 0) return;
+  int slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
+  int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
+  for (int t = 0; t < n; t++)
+    ring_row<float>(p.state, slot, p.state.decay, position + t, p.state.records, p.heads)[head] = step_size(p, widen(row_of<bf16>(p.dt, first + t)[head]), head);
+}
+
+// The next kernel may start when everything in front of this one is done: it reads checkpoints early.
+__device__ void convolve_step(const Mamba2& p) {
+  int piece = blockIdx.x * CONV_THREADS + threadIdx.x, pieces = p.conv() / 8, head = piece - pieces;
+  int from = p.row0 + blockIdx.y * p.per_block, to = min(from + p.per_block, p.row1);
+  Piece k;
+  if (piece < pieces) k = load_piece(p, piece * 8);
+  pdl_wait();
+  pdl_trigger();
+  if (piece < pieces)
+    for (int r = from; r < to; r++) convolve_row(p, k, r, piece * 8);
+  else if (head < p.heads)
+    for (int r = from; r < to; r++) time_row(p, r, head);
+}
+
+// ---------------------------------------------------------------- state
+// Block = (row, group, HPC of its heads). Each warp streams its own tiles of the checkpoint through a private ring of
+// STAGES tiles (bulk copies + mbarriers) and never waits for another warp, apart from one barrier after the records are in
+// shared memory. P: value rows a head. MINB: blocks an SM to leave registers for.
+template <int P_, int W_, int HPC_, int WARPS_, int STAGES_, int MINB_>
+struct Config {
+  static constexpr int P = P_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_, MINB = MINB_;
+  static constexpr int THREADS = WARPS * 32;
+  static constexpr int TPH = P / TILE_ROWS;                  // tiles a head
+  static constexpr int WPH = WARPS > HPC ? WARPS / HPC : 1;  // warps a head
+  static constexpr int HPW = HPC > WARPS ? HPC / WARPS : 1;  // heads a warp
+  static constexpr int X_ROW = HPC * P * 2 + 16;             // bytes of one record's x in shared memory
+  static constexpr int HEAD = W + 8 + 2;                     // dt of committed and new records, A, D
+  // shared memory; what depends on the number of records comes last
+  static constexpr int OUT = WARPS * STAGES * TILE_BYTES;
+  static constexpr int BARS = OUT + WARPS * 256;
+  static constexpr int DT = BARS + WARPS * STAGES * 8;
+  static constexpr int XS = (DT + HPC * HEAD * 4 + 15) / 16 * 16;
+  static_assert(P % TILE_ROWS == 0 && (WARPS % HPC == 0 || HPC % WARPS == 0));
+};
+
+template <class C>
+__device__ void step(const Mamba2& p) {
+  constexpr int P = C::P, HPC = C::HPC, W = C::W, STAGES = C::STAGES, M = W / 16, MT = W / 8 + 1;
+  extern __shared__ __align__(128) uint8_t smem[];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
+  const int split = blockIdx.x, group = blockIdx.y, row = p.row0 + blockIdx.z, T = p.rows.t;
+  // The cursors and committed records are older than the kernel in front: they may be read before the wait.
+  const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
+  if (n == 0) return;
+  const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
+  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], per = p.heads / p.groups;
+  const int head0 = group * per + split * HPC;  // first head of the block
+  const bool flush = h + n > p.state.window;
+
+  // ---- start streaming: every warp asks for its first tiles
+  const int sub = warp % C::WPH;  // this warp's share of a head's tiles
+  const int whead0 = warp / C::WPH * C::HPW;
+  const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
+  const int tiles = C::HPW * tiles_per_head;
+  const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
+  const float* const source = block_of(p.state, at<int>(p.cursors.src)[slot]) + first;
+  uint8_t* const stages = smem + warp * STAGES * TILE_BYTES;
+  uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
+  auto tile_at = [&](int i) {  // the warp's i-th tile, elements from `first`
+    return (i / tiles_per_head * P + i % tiles_per_head * C::WPH * TILE_ROWS) * KEYS;
+  };
+  auto request = [&](int i) {  // lane 0: tile i into its stage
+    mbar_expect(bars + i % STAGES, TILE_BYTES);
+    bulk_load(stages + i % STAGES * TILE_BYTES, source + tile_at(i), TILE_BYTES, bars + i % STAGES);
+  };
+  if (lane == 0) {
+    for (int s = 0; s < STAGES; s++) mbar_init(bars + s, 1);
+    mbar_init_fence();
+    for (int s = 0; s < STAGES && s < tiles; s++) request(s);
+  }
+
+  // ---- records into shared memory
+  const int capacity = p.state.records, origin_at = origin % capacity;
+  auto ring_at = [&](int i) { int at = origin_at + i; return at >= capacity ? at - capacity : at; };
+  const uint64_t slot_ring = p.state.rings + (int64_t)slot * p.state.ring_stride;
+  const bf16* const ring_x = reinterpret_cast<const bf16*>(slot_ring + p.state.x) + head0 * P;
+  const bf16* const ring_b = reinterpret_cast<const bf16*>(slot_ring + p.state.b) + group * KEYS;
+  const float* const ring_dt = reinterpret_cast<const float*>(slot_ring + p.state.decay) + head0;
+  const int inner = p.inner(), bc = p.bc();
+  uint8_t* const xs = smem + C::XS;
+  uint32_t* const keys = reinterpret_cast<uint32_t*>(xs + (W + T) * C::X_ROW);
+  float* const dts = reinterpret_cast<float*>(smem + C::DT);
+  float* const as = dts + HPC * (W + 8);  // A and D of the block's heads
+  constexpr int XP = HPC * P / 8;         // 16-byte pieces of one record's x
+  constexpr int KP = (W * 16 + C::THREADS - 1) / C::THREADS, NP = (8 * 16 + C::THREADS - 1) / C::THREADS;
+  auto load_x = [&](int from, int to) {
+    for (int idx = threadIdx.x; idx < (to - from) * XP; idx += C::THREADS) {
+      int i = from + idx / XP, piece = idx % XP;
+      cp_async16(xs + rows.of(i) * C::X_ROW + piece * 16, ring_x + ring_at(i) * inner + piece * 8);
+    }
+  };
+  auto load_dt = [&](int from, int to) {
+    for (int idx = threadIdx.x; idx < (to - from) * HPC; idx += C::THREADS) {
+      int i = from + idx / HPC, hd = idx % HPC;
+      cp_async4(dts + hd * (W + 8) + rows.of(i), ring_dt + ring_at(i) * p.heads + hd);
+    }
+  };
+  auto key_piece = [&](int i, int piece) { return *reinterpret_cast<const uint4*>(ring_b + ring_at(i) * bc + piece * 8); };
+  load_x(0, h);
+  load_dt(0, h);
+  if (threadIdx.x < HPC) cp_async4(as + threadIdx.x, at<float>(p.a) + head0 + threadIdx.x), cp_async4(as + HPC + threadIdx.x, at<float>(p.d) + head0 + threadIdx.x);
+  uint4 kv[KP], nv[NP];
+#pragma unroll
+  for (int u = 0; u < KP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < h) kv[u] = key_piece(idx >> 4, idx & 15);
+  }
+  pdl_wait();
+  pdl_trigger();
+  load_x(h, h + n);
+  load_dt(h, h + n);
+#pragma unroll
+  for (int u = 0; u < NP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < n) nv[u] = key_piece(h + (idx >> 4), idx & 15);
+  }
+  // queries straight into fragments: lane (g, c) holds columns 16i+4c..+3 of token g
+  uint32_t q[1][16];
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    uint2 v = make_uint2(0, 0);
+    if (g < n) v = *reinterpret_cast<const uint2*>(at<bf16>(p.query) + (int64_t)((row - p.row0) * T + g) * bc + group * KEYS + i * 16 + c * 4);
+    q[0][2 * i] = v.x, q[0][2 * i + 1] = v.y;
+  }
+#pragma unroll
+  for (int u = 0; u < KP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < h) store_key_piece(keys, idx >> 4, idx & 15, kv[u]);
+  }
+#pragma unroll
+  for (int u = 0; u < NP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < n) store_key_piece(keys, W + (idx >> 4), idx & 15, nv[u]);
+  }
+  cp_async_wait_all();
+  __syncthreads();
+
+  // ---- B_j . C_t, once for all heads of the warp
+  float gt[MT][4];
+  int key_rows[MT];
+  query_key_rows<W>(key_rows, lane, rows);
+  query_key<1, MT>(gt, q, keys, lane, key_rows);
+  uint32_t key_lane[M];
+#pragma unroll
+  for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
+  float* const target = block_of(p.state, at<int>(p.cursors.dst)[slot]) + first;
+
+  int it = 0;
+  for (int hw = 0; hw < C::HPW; hw++) {
+    const int hd = whead0 + hw;
+    // ---- weights of this head. W[j][t] = exp(sum of log decay over (j, t]) dt_j (B_j . C_t)
+    const float a = as[hd], skip = as[HPC + hd];
+    const float dt_old = lane < h ? dts[hd * (W + 8) + lane] : 0.f, dt_new = lane < n ? dts[hd * (W + 8) + W + lane] : 0.f;
+    const Decays decays(dt_old * a, dt_new * a, lane);
+    const float until_query = __shfl_sync(~0u, decays.until, g);
+    uint32_t w[M][3][2], wn[3];  // [16 records][bf16 term][B operand register]; new records
+#pragma unroll
+    for (int m = 0; m < MT - 1; m++) {
+      float v[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        int j = m * 8 + 2 * c + e;
+        float after = __shfl_sync(~0u, decays.after, j), dt = __shfl_sync(~0u, dt_old, j);
+        v[e] = g < n && j < h ? gt[m][e] * dt * expf(after + until_query) : 0.f;
+      }
+      split3_bf16(v[0], v[1], w[m >> 1][0][m & 1], w[m >> 1][1][m & 1], w[m >> 1][2][m & 1]);
+    }
+    float v[2], decay[2];  // decay: of the checkpoint, for tokens 2c and 2c+1
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      int j = 2 * c + e;
+      float until = __shfl_sync(~0u, decays.until, j), dt = __shfl_sync(~0u, dt_new, j);
+      v[e] = g < n && j <= g ? gt[MT - 1][e] * dt * expf(until_query - until) : 0.f;
+      if (g < n && j == g) v[e] += skip;
+      decay[e] = expf(decays.total + until);
+    }
+    split3_bf16(v[0], v[1], wn[0], wn[1], wn[2]);
+    const float gamma = expf(decays.total);
+    const float fold_w = lane < h ? dt_old * expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
+    float fw[M][4];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
+
+    for (int tt = 0; tt < tiles_per_head; tt++, it++) {
+      const int tile = sub + tt * C::WPH, stage = it % STAGES;
+      float* const data = reinterpret_cast<float*>(stages + stage * TILE_BYTES);
+      const uint8_t* const values = xs + (hd * P + tile * TILE_ROWS) * 2;
+      uint32_t x[M][4], xn[2];
+#pragma unroll
+      for (int m = 0; m < M; m++) ldmatrix_x4_trans(x[m], value_address<W>(values, C::X_ROW, lane, m, rows));
+      ldmatrix_x2_trans(xn, fresh_address<W>(values, C::X_ROW, lane, rows));
+      float acc[1][4];
+      mbar_wait(bars + stage, it / STAGES & 1);
+      const bool refill = it + STAGES < tiles;
+      uint32_t wv[M][3][4];
+      if (flush) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+          for (int r = 0; r < 4; r++)
+            split3_bf16(bf_lo(x[m][r]) * fw[m][(r >> 1) * 2], bf_hi(x[m][r]) * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+        tile_pass<1, M, true>(data, q, acc, lane, gamma, wv, key_lane);
+        async_proxy_fence();
+        __syncwarp();
+        if (lane == 0) bulk_store(target + tile_at(it), data, TILE_BYTES);
+      } else {
+        tile_pass<1, M, false>(data, q, acc, lane, gamma, wv, key_lane);
+        __syncwarp();
+        if (lane == 0 && refill) request(it + STAGES);
+      }
+      // ---- records' part of the outputs
+#pragma unroll
+      for (int e = 0; e < 4; e++) acc[0][e] *= decay[e & 1];
+#pragma unroll
+      for (int m = 0; m < M; m++)
+        if (m * 16 < h)
+#pragma unroll
+          for (int t = 2; t >= 0; t--) mma_bf16(acc[0], x[m], w[m][t][0], w[m][t][1]);
+#pragma unroll
+      for (int t = 2; t >= 0; t--) mma_bf16_8(acc[0], xn, wn[t]);
+      // ---- store: lane holds rows g, g+8, tokens 2c, 2c+1
+      uint8_t* const out = smem + C::OUT + warp * 256;
+      __syncwarp();
+      stmatrix_x2_trans(smem_addr(out) + (lane & 7) * 32 + (lane >> 3 & 1) * 16, pack_bf16(acc[0][0], acc[0][1]), pack_bf16(acc[0][2], acc[0][3]));
+      __syncwarp();
+      if (lane < 2 * n)
+        *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * T + (lane >> 1)) + (head0 + hd) * P + tile * TILE_ROWS + (lane & 1) * 8) =
+            *reinterpret_cast<uint4*>(out + lane * 16);
+      if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + STAGES);  // the store has had the time of the outputs
+    }
+  }
+  if (flush && lane == 0) bulk_store_wait();
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(CONV_THREADS) mamba2_convolve(PARAMS(Mamba2, p)) { convolve_step(p); }
+
+// mamba2_step_P_W_HEADS_WARPS_STAGES: P value rows a head, window up to W, heads and warps a block, tiles in flight a warp.
+#define KERNEL(P, W, HPC, WARPS, STAGES, MINB)                                                                                       \
+  extern "C" __global__ void __launch_bounds__(WARPS * 32, MINB) mamba2_step_##P##_##W##_##HPC##_##WARPS##_##STAGES(PARAMS(Mamba2, p)) { \
+    step<Config<P, W, HPC, WARPS, STAGES, MINB>>(p);                                                                                 \
+  }
+KERNEL(80, 16, 1, 5, 1, 3)
+KERNEL(80, 16, 4, 4, 2, 1)
+KERNEL(80, 16, 4, 4, 1, 4)
+KERNEL(80, 32, 1, 5, 1, 2)
+KERNEL(80, 32, 4, 4, 2, 1)
+KERNEL(80, 32, 4, 4, 1, 3)
+KERNEL(64, 16, 1, 4, 1, 3)
+KERNEL(64, 16, 4, 4, 2, 1)
+KERNEL(64, 16, 4, 4, 1, 4)
+KERNEL(64, 32, 1, 4, 1, 2)
+KERNEL(64, 32, 4, 4, 2, 1)
+KERNEL(64, 32, 4, 4, 1, 3)
