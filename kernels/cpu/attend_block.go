@@ -57,13 +57,18 @@ func (w *walk) attend(n int, out []float32) {
 		w.load(from, count)
 		w.score(count)
 		for v := range a.vectors(w.tile) {
-			seen := min(count, w.tile.position+v/a.group+1-from)
-			if seen > 0 {
+			if seen := w.seen(v, from, count); seen > 0 {
 				sum, weight, most := a.partialOf(out, v)
-				w.add(w.scores[v*blockTokens:][:seen], sum, weight, most)
+				w.weigh(w.scores[v*blockTokens:][:seen], sum, weight, most)
 			}
 		}
+		w.addValues(from, count, out)
 	}
+}
+
+// seen is how many of the keys [from, from+count) a query sees.
+func (w *walk) seen(vector, from, count int) int {
+	return max(0, min(count, w.tile.position+vector/w.a.group+1-from))
 }
 
 // load finds the keys and values of tokens [from, from+count) and widens what the routines cannot read as stored.
@@ -122,8 +127,8 @@ func (w *walk) score(count int) {
 	}
 }
 
-// add adds a block to a query's partial result. The scores become the weights.
-func (w *walk) add(scores, sum []float32, weight, most *float32) {
+// weigh turns a block's scores into weights and adds them to a query's partial result; addValues does the rest.
+func (w *walk) weigh(scores, sum []float32, weight, most *float32) {
 	a := w.a
 	scale(a.Scale, scores)
 	if a.cache.DType == kernels.F8E4M3 {
@@ -149,7 +154,30 @@ func (w *walk) add(scores, sum []float32, weight, most *float32) {
 			scores[i] *= w.lines.valueFactor[i]
 		}
 	}
-	addRows(sum, w.lines.value[:len(scores)], scores)
+}
+
+// addValues adds the weighted values of a block to the partial results, three queries at a time as far as they see the
+// same keys.
+func (w *walk) addValues(from, count int, out []float32) {
+	vectors := w.a.vectors(w.tile)
+	v := 0
+	for ; v+3 <= vectors; v += 3 {
+		var sum, weights [3][]float32
+		common := w.seen(v, from, count)
+		for i := range sum {
+			sum[i], _, _ = w.a.partialOf(out, v+i)
+			weights[i] = w.scores[(v+i)*blockTokens:][:w.seen(v+i, from, count)]
+		}
+		addRows3(sum, w.lines.value[:common], weights)
+		for i := range sum {
+			addRows(sum[i], w.lines.value[common:len(weights[i])], weights[i][common:])
+		}
+	}
+	for ; v < vectors; v++ {
+		sum, _, _ := w.a.partialOf(out, v)
+		seen := w.seen(v, from, count)
+		addRows(sum, w.lines.value[:seen], w.scores[v*blockTokens:][:seen])
+	}
 }
 
 // total is the sum of x in four lanes.

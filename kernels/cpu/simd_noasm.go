@@ -18,3 +18,10 @@ func exp(dst, x []float32) { expGo(dst, x) }
 
 // addRows is addRowsGo.
 func addRows(sum []float32, row []uintptr, factor []float32) { addRowsGo(sum, row, factor) }
+
+// addRows3 is addRows for three sums over the same rows.
+func addRows3(sum [3][]float32, row []uintptr, factor [3][]float32) {
+	for i := range sum {
+		addRowsGo(sum[i], row, factor[i])
+	}
+}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -165,8 +166,16 @@ func TestAddRows(t *testing.T) {
 					want[i] = fused(factor[j], data[j*n+i], want[i])
 				}
 			}
+			three := [3][]float32{slices.Clone(sum), slices.Clone(sum), slices.Clone(sum)}
+			scale(0.5, three[1])
+			scale(-1, three[2])
+			single := slices.Clone(three[1])
+			addRows3(three, row, [3][]float32{factor, random(r, count+1), factor})
 			addRows(sum, row, factor)
 			addRowsGo(ref, row, factor)
+			if !slices.Equal(three[0], sum) || count > 0 && slices.Equal(three[1], single) {
+				t.Fatalf("%d rows of %d: three at a time differ", count, n)
+			}
 			for i := range want {
 				if simdName == "avx2" && sum[i] != want[i] || math.Abs(float64(ref[i]-want[i])) > 1e-4 {
 					t.Fatalf("%d rows of %d, column %d: %v and %v, want %v", count, n, i, sum[i], ref[i], want[i])
