@@ -1,10 +1,6 @@
 package cpu
 
-import (
-	"fmt"
-
-	"reprise/kernels"
-)
+import "reprise/kernels"
 
 // ops implements kernels.Ops. It is used by the stream goroutine alone. Each operation has its task as a field, so
 // that handing it to the pool does not allocate; scratch memory grows on first use and is kept.
@@ -74,11 +70,4 @@ func (o *ops) share(n, least int) (parts, each int) {
 	}
 	each = max(least, (n+4*o.pool.size()-1)/(4*o.pool.size()))
 	return (n + each - 1) / each, each
-}
-
-// need panics with the operation and a reason unless ok.
-func need(ok bool, format string, args ...any) {
-	if !ok {
-		panic(fmt.Sprintf("cpu: "+format, args...))
-	}
 }
