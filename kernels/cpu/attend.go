@@ -6,15 +6,33 @@ import (
 	"reprise/kernels"
 )
 
-// Attention of one query runs over blocks of keys with an online softmax; a run of segmentBlocks blocks starts anew and
-// the segments are merged in order. Blocks and segments lie at fixed token indices, so what a query gets depends on
-// itself and its keys alone: not on the other queries, on how a prompt was cut into chunks, or on which worker does
-// which segment.
+// Attention of one query runs over blocks of keys with an online softmax; each segment of blocks starts anew and the
+// segments are merged in order. Blocks and segments lie at fixed token indices, so what a query gets depends on itself
+// and its keys alone: not on the other queries, on how a prompt was cut into chunks, or on which worker does which
+// segment.
 const (
-	blockTokens   = 64
-	segmentTokens = 8 * blockTokens
-	tileQueries   = 32 // query vectors that share a pass over the keys, unless one token has more
+	blockTokens = 64
+	tileQueries = 32 // query vectors that share a pass over the keys, unless one token has more
 )
+
+// segmentSizes are the tokens of segments: segmentsEach of the first size, then of the second, and the last from there
+// on. Short ones share out a short context, and a long one has few enough to keep their results.
+var segmentSizes = [...]int{8 * blockTokens, 32 * blockTokens, 128 * blockTokens}
+
+const segmentsEach = 16
+
+// segmentRange is the tokens of segment n.
+func segmentRange(n int) (from, to int) {
+	for i, size := range segmentSizes {
+		if n < segmentsEach || i+1 == len(segmentSizes) {
+			from += n * size
+			return from, from + size
+		}
+		from += segmentsEach * size
+		n -= segmentsEach
+	}
+	panic("cpu: no segment sizes")
+}
 
 // attention is the memory of Attend.
 type attention struct {
@@ -121,7 +139,16 @@ func (a *attention) cutSegments() {
 // end is the number of keys that the last token of t sees.
 func (t *queryTile) end() int { return t.position + t.tokens }
 
-func (t *queryTile) segments() int { return (t.end() + segmentTokens - 1) / segmentTokens }
+// segments is the number of segments that t.end keys take.
+func (t *queryTile) segments() int {
+	n := 0
+	for left, size := t.end(), 0; left > 0; left -= size {
+		from, to := segmentRange(n)
+		size = to - from
+		n++
+	}
+	return n
+}
 
 func (a *attention) vectors(t *queryTile) int { return t.tokens * a.group }
 

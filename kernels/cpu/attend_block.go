@@ -50,8 +50,8 @@ func (w *walk) attend(n int, out []float32) {
 		clear(sum)
 		*weight, *most = 0, minusInfinity
 	}
-	from := n * segmentTokens
-	to := min(from+segmentTokens, w.tile.end())
+	from, to := segmentRange(n)
+	to = min(to, w.tile.end())
 	for ; from < to; from += blockTokens {
 		count := min(blockTokens, to-from)
 		w.load(from, count)

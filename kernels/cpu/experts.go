@@ -19,27 +19,37 @@ type mixture struct {
 	out     rows
 }
 
+// mixtureBytes bounds the intermediate results of one pass over the experts; more tokens take more passes.
+const mixtureBytes = 256 << 20
+
 // Experts runs the chosen experts and sums them by weight.
 func (o *ops) Experts(p kernels.Experts) {
 	o.enter("Experts")
 	must(p.Validate())
-	x, up, down := rowsOf(p.X), p.Up.(*weight), p.Down.(*weight)
-	if x.count == 0 {
-		return
+	up, down := p.Up.(*weight), p.Down.(*weight)
+	size := 4 * p.TopK * (up.rows + rowStride(down.cols) + down.rows)
+	each := max(1, mixtureBytes/size)
+	for t := 0; t < p.X.Rows; t += each {
+		n := min(each, p.X.Rows-t)
+		from, count := t*p.TopK, n*p.TopK
+		ids, weights := i32(p.IDs)[from:from+count], f32(p.Weights)[from:from+count]
+		o.mix(p.X.RowRange(t, n), p.Out.RowRange(t, n), up, down, p.Act, ids, weights)
 	}
-	e := &o.mixture
-	e.topK, e.out, e.weights = p.TopK, rowsOf(p.Out), f32(p.Weights)
-	n := x.count * p.TopK
-	most := e.sort(i32(p.IDs)[:n], up.experts)
+}
 
+// mix is Experts for some of the tokens.
+func (o *ops) mix(in, out kernels.Mat, up, down *weight, act kernels.Activation, ids []int32, weights []float32) {
+	x, e, n := rowsOf(in), &o.mixture, len(ids)
+	e.topK, e.out, e.weights = n/x.count, rowsOf(out), weights
+	most := e.sort(ids, up.experts)
 	hidden := rows{grow(e.hidden, n*up.rows), n, up.rows, up.rows}
 	active := rows{grow(e.active, n*rowStride(down.cols)), n, down.cols, rowStride(down.cols)}
 	parts := rows{grow(e.parts, n*down.rows), n, down.rows, down.rows}
 	e.hidden, e.active, e.parts = hidden.data, active.data, parts.data
 	o.multiplyExperts(up, e.gather(o.rowsFor(up, x)), hidden, most)
-	o.activate(p.Act, hidden, active)
+	o.activate(act, hidden, active)
 	o.multiplyExperts(down, o.rowsFor(down, active), parts, most)
-	o.eachRow(x.count, down.rows*p.TopK, o.combineRow)
+	o.eachRow(x.count, down.rows*e.topK, o.combineRow)
 }
 
 func (o *ops) multiplyExperts(w *weight, x []uintptr, y rows, most int) {

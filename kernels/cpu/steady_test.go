@@ -277,6 +277,26 @@ func TestAttentionIgnoresChunks(t *testing.T) {
 	}
 }
 
+func TestSegmentsFollowEachOther(t *testing.T) {
+	end := 0
+	for n := range 100 {
+		from, to := segmentRange(n)
+		if from != end || to <= from || from%blockTokens != 0 || to%blockTokens != 0 {
+			t.Fatalf("segment %d is [%d, %d) behind %d", n, from, to, end)
+		}
+		end = to
+		for _, keys := range []int{from + 1, to} {
+			tile := queryTile{position: keys - 1, tokens: 1}
+			if got := tile.segments(); got != n+1 {
+				t.Fatalf("%d keys: %d segments, want %d", keys, got, n+1)
+			}
+		}
+	}
+	if end < 1<<18 {
+		t.Errorf("100 segments hold %d tokens", end)
+	}
+}
+
 // A row of NaN must neither hang nor fault: the engine decides what to do with it.
 func TestSampleSurvivesNaN(t *testing.T) {
 	f := newFixture(t, 1, kernels.F32)
