@@ -25,6 +25,7 @@ type ops struct {
 	linear   linearKernels
 	step     stepKernels
 	sampling sampleKernels
+	rates    rateKernels
 	pending
 }
 
@@ -32,7 +33,7 @@ var _ kernels.Ops = (*ops)(nil)
 
 func newOps(d *Device) (*ops, error) {
 	o := &ops{dev: d}
-	for _, family := range []interface{ load(*loader) error }{&o.dense, &o.linear, &o.step, &o.sampling} {
+	for _, family := range []interface{ load(*loader) error }{&o.dense, &o.linear, &o.step, &o.sampling, &o.rates} {
 		l := &loader{dev: d}
 		if err := errors.Join(family.load(l), l.err); err != nil {
 			return o, err

@@ -21,9 +21,10 @@ struct Linear {
 constexpr int SLICES = 16;
 constexpr int CHUNK = 32;
 
+// A relaxed load, not a plain one: the assembler moves plain loads behind griddepcontrol.wait.
 __device__ __forceinline__ uint4 load_weight(const void* p) {
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.relaxed.gpu.global.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 
