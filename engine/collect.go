@@ -11,6 +11,8 @@ func (e *Engine) collect(l *lane) {
 		e.fault(l, err)
 		return
 	}
+	e.learn(l)
+	e.stats.stepped(l)
 	for i := range l.steps {
 		r := &l.steps[i]
 		if n := int(l.out.accepted.host[i]); n > 0 && !r.seq.ended {

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"reprise/engine/sched"
 	"reprise/kernels"
 	"reprise/sampler"
@@ -16,6 +18,45 @@ func (e *Engine) newDrafter() (spec.Drafter, error) {
 		return spec.NewLookup(e.dev, e.plan.lookup(e.options))
 	}
 	return spec.NewMTP(e.dev, e.model, e.kv.MTPLayers(), e.tables, e.plan.mtp(e.spec.Hidden, e.dev.Activations()))
+}
+
+// chooseDepth decides how many drafts the next step proposes, from what the sequences of the last one did with theirs.
+func (e *Engine) chooseDepth() {
+	if e.drafter == nil {
+		return
+	}
+	e.records = e.records[:0]
+	last := e.lanes[1-e.next]
+	for _, rows := range [...][]row{last.steps, last.prefills} {
+		for i := range rows {
+			if q := rows[i].seq; !q.ended && !q.plain() {
+				e.records = append(e.records, &q.record)
+			}
+		}
+	}
+	e.depth = e.control.Next(e.sched.Running(), e.records)
+	e.stats.depth.Store(int64(e.depth))
+}
+
+// learn notes what a finished step says about drafts: whether they were accepted, and what they cost. A step counts as
+// costs if the device had nothing else to wait for, and if it verified as many drafts as it proposed.
+func (e *Engine) learn(l *lane) {
+	now := time.Now()
+	took := now.Sub(e.collected)
+	e.collected = now
+	if e.drafter == nil {
+		return
+	}
+	for i := range l.steps {
+		if n := int(l.out.n[i]); n > 1 {
+			accepted := int(l.out.accepted.host[i]) - 1
+			e.control.Accepted(&l.steps[i].seq.record, n-1, accepted)
+			e.stats.drafted(n-1, accepted)
+		}
+	}
+	if l.queued && len(l.prefills) == 0 && l.plan.T == 1+l.depth {
+		e.control.Took(len(l.steps), l.depth, took)
+	}
 }
 
 // wantDrafts is the drafts to propose behind a sequence's row in this step; negative: it never drafts.

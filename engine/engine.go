@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"reprise/attention"
 	"reprise/engine/sched"
@@ -41,7 +42,10 @@ type Engine struct {
 	kv         *attention.Pool
 	tables     *sampler.Tables
 	drafter    spec.Drafter // nil for plain decoding
-	depth      int          // drafts to propose in the next step
+	control    *spec.Depth
+	depth      int            // drafts to propose in the next step
+	records    []*spec.Record // of the sequences of the last step
+	collected  time.Time      // when a step was collected last
 	shared     *shared
 	lanes      [2]*lane
 	next       int // lane of the next step
@@ -99,7 +103,7 @@ func (e *Engine) allocate() error {
 	}
 	c := states.Config{Blocks: p.SSM.Blocks, HostBytes: e.options.SwapBytes}
 	if e.drafter != nil {
-		c.Extra, e.depth = drafts{e.tables, e.drafter}, e.options.Drafts
+		c.Extra, e.control = drafts{e.tables, e.drafter}, spec.NewDepth(e.options.Drafts, e.options.FixedDepth)
 	}
 	if e.states, err = states.New(c, e.dev, e.ssm, e.kv); err != nil {
 		return err

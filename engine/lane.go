@@ -50,6 +50,8 @@ type lane struct {
 	step    spec.Step // for the drafter, if it is to see this step
 	drafts  bool
 	shallow bool // one draft a row at most: memory is short
+	depth   int  // most drafts a row proposes
+	queued  bool // it was launched before the step before was done
 	draft   kernels.Program
 }
 

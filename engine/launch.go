@@ -54,6 +54,7 @@ func (e *Engine) download(o kernels.Ops, l *lane) {
 // launch plans a step, makes room for it and enqueues it. It reports whether it did.
 func (e *Engine) launch() bool {
 	l := e.lanes[e.next]
+	e.chooseDepth()
 	for {
 		e.sched.Schedule(&l.plan)
 		if l.plan.Empty() {
@@ -80,7 +81,7 @@ func (e *Engine) launch() bool {
 	if l.drafts {
 		e.dev.Submit(l.draft)
 	}
-	l.ticket, l.busy = e.dev.Mark(), true
+	l.ticket, l.busy, l.queued = e.dev.Mark(), true, e.lanes[1-e.next].busy
 	e.sched.Commit(&l.plan)
 	e.verifyNext(l)
 	e.next = 1 - e.next
@@ -176,6 +177,7 @@ func (e *Engine) fill(l *lane) {
 		f.prefill(&p.Prefills[i])
 	}
 	e.bind(l, f.tokens, f.samples, f.top, f.longest)
+	l.depth = max(f.depth, 0)
 	if l.drafts = f.drafts; l.drafts {
 		e.bindDrafts(l, f.depth)
 	}

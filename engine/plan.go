@@ -24,7 +24,6 @@ const (
 	defaultWindowT   = 32 // records, above
 	defaultMinMatch  = 2  // tokens of a look-up
 	defaultMaxMatch  = 5
-	largestDrafts    = 7
 	largestLen       = 1 << 22
 	largestSeqs      = 1 << 14
 	largestTokens    = 1 << 20
@@ -70,7 +69,12 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 	}
 	p.SamplerBytes = p.Sampler.Bytes()
 	p.DraftBytes = p.draftBytes(o, shape.Hidden, act)
-	budget := int64(float64(free)*o.MemoryFraction) - p.Weights - p.Activations - p.SamplerBytes - p.DraftBytes
+	allowed := int64(float64(free) * o.MemoryFraction)
+	budget := allowed - p.Weights - p.Activations - p.SamplerBytes - p.DraftBytes
+	if budget <= 0 {
+		return nil, fmt.Errorf("the model does not fit: weights take %s, activations %s, sampler and drafter %s, and %s of memory may be taken (--gpu-memory-utilization %g)",
+			bytesText(p.Weights), bytesText(p.Activations), bytesText(p.SamplerBytes+p.DraftBytes), bytesText(allowed), o.MemoryFraction)
+	}
 	if err := p.split(o, budget); err != nil {
 		return nil, err
 	}
@@ -80,7 +84,7 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 }
 
 // limits fills in and bounds the counts that do not depend on memory.
-func (p *Plan) limits(spec model.Spec, o Options) error {
+func (p *Plan) limits(shape model.Spec, o Options) error {
 	for _, c := range []struct {
 		flag     string
 		n, limit int
@@ -92,16 +96,16 @@ func (p *Plan) limits(spec model.Spec, o Options) error {
 		{"--num-kv-blocks", o.KVBlocks, largestPoolCount},
 		{"--num-state-blocks", o.StateBlocks, largestPoolCount},
 		{"--replayssm-buffer-len", o.Window, 1 << 12},
-		{"--speculative-config num_speculative_tokens", o.Drafts, largestDrafts},
+		{"--speculative-config num_speculative_tokens", o.Drafts, spec.MaxDepth},
 	} {
 		if c.n < 0 || c.n > c.limit {
 			return fmt.Errorf("%s %d is outside of [1, %d]", c.flag, c.n, c.limit)
 		}
 	}
 	if p.MaxLen == 0 {
-		p.MaxLen = spec.MaxLen
-	} else if p.MaxLen > spec.MaxLen {
-		p.warn("--max-model-len %d is more than the %d positions the model was made for", p.MaxLen, spec.MaxLen)
+		p.MaxLen = shape.MaxLen
+	} else if p.MaxLen > shape.MaxLen {
+		p.warn("--max-model-len %d is more than the %d positions the model was made for", p.MaxLen, shape.MaxLen)
 	}
 	p.Window = kernels.Window{L: o.Window, T: 1 + o.Drafts}
 	if p.Window.L == 0 {
@@ -159,7 +163,7 @@ func (p *Plan) split(o Options, budget int64) error {
 	per := p.SSM.BlockBytes() + p.SSM.SlotBytes()
 	if seqs := int(budget / 2 / max(per, 1)); seqs < p.MaxSeqs && o.StateBlocks == 0 {
 		if seqs < 1 {
-			return fmt.Errorf("%s are left for caches, and the state of one sequence alone takes %s", bytesText(budget), bytesText(per))
+			return fmt.Errorf("%s of memory are left for caches, and the state of one sequence alone takes %s", bytesText(budget), bytesText(per))
 		}
 		p.warn("--max-num-seqs lowered from %d to %d: a sequence's state takes %s and %s are left", p.MaxSeqs, seqs, bytesText(per), bytesText(budget))
 		p.MaxSeqs = seqs

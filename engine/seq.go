@@ -3,6 +3,7 @@ package engine
 import (
 	"reprise/engine/sched"
 	"reprise/sampler"
+	"reprise/spec"
 )
 
 // seq is a request as the engine goroutine sees it.
@@ -16,6 +17,7 @@ type seq struct {
 	slot    int     // while it runs
 	running bool    // it was admitted at least once
 	ended   bool
+	record  spec.Record // of its drafts
 }
 
 func newSeq(s *Sequence, r Request, l Limits) *seq {
