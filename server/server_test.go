@@ -1,0 +1,549 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"go.uber.org/goleak"
+
+	"reprise/chat"
+	"reprise/demo"
+	"reprise/engine"
+	"reprise/kernels/cpu"
+	"reprise/sampler"
+	"reprise/server/api"
+	"reprise/tokenizer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a server with the demo model.
+type running struct {
+	*Server
+	url    string
+	engine *engine.Opened
+	client *http.Client
+}
+
+func start(t testing.TB, c Config, o engine.Options) *running {
+	t.Helper()
+	folder, err := demo.Open("demo-qwen35")
+	if err != nil {
+		t.Skip(err)
+	}
+	dev, err := cpu.Open(cpu.Options{})
+	check(t, err)
+	if o.MaxLen == 0 {
+		o.MaxLen = 2048
+	}
+	o.MaxLogProbs = 20
+	e, err := engine.Open(dev, engine.Source{Folder: folder}, o)
+	check(t, err)
+	tok, err := tokenizer.Load(folder.Tokenizer, folder.TokenizerConfig)
+	check(t, err)
+	template, err := chat.NewTemplate(string(folder.ChatTemplate))
+	check(t, err)
+	c.MetricsPrefix, c.Model = "reprise:", "demo-qwen35"
+	s, err := New(c)
+	check(t, err)
+	a := api.New(api.Config{
+		Engine: api.FromEngine(e.Engine), Tokenizer: tok, Template: template, Models: []string{"demo-qwen35"},
+		Defaults: sampler.Default(), Observe: s.Observe,
+	})
+	s.Ready(Backend{API: a, Stats: e.Stats, Err: e.Err})
+	r := &running{Server: s, engine: e, client: &http.Client{Transport: &http.Transport{}}}
+	r.listen(t)
+	t.Cleanup(func() {
+		r.client.CloseIdleConnections()
+		e.Abort()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		check(t, s.Shutdown(ctx))
+		check(t, e.Close())
+		check(t, dev.Close())
+	})
+	return r
+}
+
+func (r *running) listen(t testing.TB) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	r.url = "http://" + l.Addr().String()
+	go r.Serve(l)
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// call sends a request and returns status, headers and body.
+func (r *running) call(t testing.TB, method, path, body string, header ...string) (int, http.Header, []byte) {
+	t.Helper()
+	q, err := http.NewRequest(method, r.url+path, strings.NewReader(body))
+	check(t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		q.Header.Set(header[i], header[i+1])
+	}
+	answer, err := r.client.Do(q)
+	check(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	check(t, err)
+	return answer.StatusCode, answer.Header, text
+}
+
+type errorReply struct {
+	Error struct {
+		Message, Type string
+		Param, Code   *string
+	}
+}
+
+func errorOf(t testing.TB, text []byte) (message, param string) {
+	t.Helper()
+	var e errorReply
+	if err := json.Unmarshal(text, &e); err != nil || e.Error.Message == "" || e.Error.Type == "" {
+		t.Errorf("%s is no error object: %v", text, err)
+	}
+	if e.Error.Param != nil {
+		param = *e.Error.Param
+	}
+	return e.Error.Message, param
+}
+
+const (
+	completions = "/v1/completions"
+	chats       = "/v1/chat/completions"
+	user        = `"messages":[{"role":"user","content":"hi"}]`
+)
+
+// badRequests each get their status and an error that names the field.
+var badRequests = []struct {
+	path, body string
+	status     int
+	param      string
+	words      string // in the message
+}{
+	{completions, ``, 400, "", "JSON"},
+	{completions, `{"prompt":`, 400, "", "JSON"},
+	{completions, `[1]`, 400, "", "an array"},
+	{completions, `null`, 400, "", "null"},
+	{completions, `{}`, 400, "prompt", "required"},
+	{completions, `{"prompt":null}`, 400, "prompt", "required"},
+	{completions, `{"prompt":5}`, 400, "prompt", "a number"},
+	{completions, `{"prompt":{}}`, 400, "prompt", "an object"},
+	{completions, `{"prompt":""}`, 400, "prompt", "at least one token"},
+	{completions, `{"prompt":[]}`, 400, "prompt", "empty"},
+	{completions, `{"prompt":[[]]}`, 400, "prompt[0]", "at least one token"},
+	{completions, `{"prompt":["a",1]}`, 400, "prompt[1]", "a number"},
+	{completions, `{"prompt":[1,"a"]}`, 400, "prompt[1]", "a string"},
+	{completions, `{"prompt":[1.5]}`, 400, "prompt[0]", "1.5"},
+	{completions, `{"prompt":[-1]}`, 400, "prompt[0]", "-1"},
+	{completions, `{"prompt":[4096]}`, 400, "prompt[0]", "4096"},
+	{completions, `{"prompt":[2147483648]}`, 400, "prompt[0]", "2147483648"},
+	{completions, `{"prompt":"x","model":"nope"}`, 404, "model", "nope"},
+	{completions, `{"prompt":"x","model":5}`, 400, "model", "a string, not a number"},
+	{completions, `{"prompt":"x","max_tokens":-1}`, 400, "max_tokens", "negative"},
+	{completions, `{"prompt":"x","max_tokens":"5"}`, 400, "max_tokens", "an integer, not a string"},
+	{completions, `{"prompt":"x","max_tokens":1.5}`, 400, "max_tokens", "1.5"},
+	{completions, `{"prompt":"x","max_tokens":2147483648}`, 400, "max_tokens", "2147483648"},
+	{completions, `{"prompt":"x","max_tokens":1e30}`, 400, "max_tokens", "1e30"},
+	{completions, `{"prompt":"x","max_tokens":0}`, 400, "max_tokens", "echo"},
+	{completions, `{"prompt":"x","min_tokens":20}`, 400, "min_tokens", "20"},
+	{completions, `{"prompt":"x","min_tokens":-2}`, 400, "min_tokens", "-2"},
+	{completions, `{"prompt":"x","temperature":-0.1}`, 400, "temperature", "-0.1"},
+	{completions, `{"prompt":"x","temperature":2.1}`, 400, "temperature", "2.1"},
+	{completions, `{"prompt":"x","temperature":1e400}`, 400, "temperature", "1e400"},
+	{completions, `{"prompt":"x","temperature":NaN}`, 400, "", "JSON"},
+	{completions, `{"prompt":"x","temperature":true}`, 400, "temperature", "a number, not a boolean"},
+	{completions, `{"prompt":"x","top_p":0}`, 400, "top_p", "0"},
+	{completions, `{"prompt":"x","top_p":1.01}`, 400, "top_p", "1.01"},
+	{completions, `{"prompt":"x","top_k":-2}`, 400, "top_k", "-2"},
+	{completions, `{"prompt":"x","min_p":1.5}`, 400, "min_p", "1.5"},
+	{completions, `{"prompt":"x","repetition_penalty":0}`, 400, "repetition_penalty", "0"},
+	{completions, `{"prompt":"x","presence_penalty":3}`, 400, "presence_penalty", "3"},
+	{completions, `{"prompt":"x","frequency_penalty":-3}`, 400, "frequency_penalty", "-3"},
+	{completions, `{"prompt":"x","logit_bias":[1]}`, 400, "logit_bias", "an object, not an array"},
+	{completions, `{"prompt":"x","logit_bias":{"a":1}}`, 400, "logit_bias", "token id"},
+	{completions, `{"prompt":"x","logit_bias":{"5":101}}`, 400, "logit_bias", "101"},
+	{completions, `{"prompt":"x","logit_bias":{"99999":1}}`, 400, "logit_bias", "99999"},
+	{completions, `{"prompt":"x","allowed_token_ids":[]}`, 400, "allowed_token_ids", "empty"},
+	{completions, `{"prompt":"x","allowed_token_ids":[5000]}`, 400, "allowed_token_ids", "5000"},
+	{completions, `{"prompt":"x","bad_words":["several words in one"]}`, 400, "bad_words[0]", "one token"},
+	{completions, `{"prompt":"x","n":0}`, 400, "n", "0"},
+	{completions, `{"prompt":"x","n":-1}`, 400, "n", "-1"},
+	{completions, `{"prompt":"x","n":100000}`, 400, "n", "100000"},
+	{completions, `{"prompt":"x","best_of":3}`, 400, "best_of", "n"},
+	{completions, `{"prompt":"x","suffix":"y"}`, 400, "suffix", "not supported"},
+	{completions, `{"prompt":"x","stop":5}`, 400, "stop", "a number"},
+	{completions, `{"prompt":"x","stop":[5]}`, 400, "stop[0]", "a number"},
+	{completions, `{"prompt":"x","stop":""}`, 400, "stop[0]", "bytes"},
+	{completions, `{"prompt":"x","stop":[` + strings.Repeat(`"a",`, 64) + `"a"]}`, 400, "stop", "65"},
+	{completions, `{"prompt":"x","stop":["` + strings.Repeat("a", 1025) + `"]}`, 400, "stop[0]", "1025"},
+	{completions, `{"prompt":"x","stop_token_ids":[-1]}`, 400, "stop_token_ids[0]", "-1"},
+	{completions, `{"prompt":"x","stop_token_ids":[4096]}`, 400, "stop_token_ids", "4096"},
+	{completions, `{"prompt":"x","logprobs":-1}`, 400, "logprobs", "-1"},
+	{completions, `{"prompt":"x","logprobs":21}`, 400, "logprobs", "21"},
+	{completions, `{"prompt":"x","logprobs":true}`, 400, "logprobs", "an integer, not a boolean"},
+	{completions, `{"prompt":"x","prompt_logprobs":21}`, 400, "prompt_logprobs", "21"},
+	{completions, `{"prompt":"x","prompt_logprobs":1,"stream":true}`, 400, "prompt_logprobs", "stream"},
+	{completions, `{"prompt":"x","seed":"a"}`, 400, "seed", "a string"},
+	{completions, `{"prompt":"x","seed":1e30}`, 400, "seed", "1e30"},
+	{completions, `{"prompt":"x","stream":"yes"}`, 400, "stream", "a boolean, not a string"},
+	{completions, `{"prompt":"x","stream_options":{"include_usage":true}}`, 400, "stream_options", "stream"},
+	{completions, `{"prompt":"x","stream":true,"stream_options":{"include_usage":1}}`, 400, "stream_options.include_usage", "a boolean, not a number"},
+	{completions, `{"prompt":"x","stream":true,"stream_options":5}`, 400, "stream_options", "an object, not a number"},
+	{completions, `{"prompt":"x","echo":1}`, 400, "echo", "a boolean, not a number"},
+	{completions, `{"prompt":"x","truncate_prompt_tokens":0}`, 400, "truncate_prompt_tokens", "0"},
+	{completions, `{"prompt":"x","response_format":{"type":"json_object"}}`, 400, "response_format.type", "json_object"},
+	{completions, `{"prompt":"x","guided_json":{}}`, 400, "guided_json", "not supported"},
+	{completions, `{"prompt":"x","structured_outputs":{"regex":"a"}}`, 400, "structured_outputs", "not supported"},
+	{completions, `{"prompt":"x","use_beam_search":true}`, 400, "use_beam_search", "not supported"},
+	{completions, `{"prompt":"` + strings.Repeat("long text ", 5000) + `"}`, 400, "prompt", "2048"},
+	{completions, `{"prompt":[` + strings.Repeat("5,", 2047) + `5]}`, 400, "prompt", "2048"},
+	{completions, strings.Repeat("[", 100000), 400, "", "JSON"},
+	{completions, `{"prompt":"x","extra":` + strings.Repeat(`{"a":`, 20000) + `1` + strings.Repeat(`}`, 20001), 400, "", "JSON"},
+	{chats, `{}`, 400, "messages", "required"},
+	{chats, `{"messages":[]}`, 400, "messages", "non-empty"},
+	{chats, `{"messages":"hi"}`, 400, "messages", "array"},
+	{chats, `{"messages":["hi"]}`, 400, "messages[0]", "object"},
+	{chats, `{"messages":[{"role":"robot","content":"hi"}]}`, 400, "messages[0].role", "robot"},
+	{chats, `{"messages":[{"content":"hi"}]}`, 400, "messages[0].role", "string"},
+	{chats, `{"messages":[{"role":"user"}]}`, 400, "messages[0].content", "missing"},
+	{chats, `{"messages":[{"role":"user","content":5}]}`, 400, "messages[0].content", "string"},
+	{chats, `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`, 400, "messages[0].content[0]", "not supported"},
+	{chats, `{"messages":[{"role":"assistant","content":"hi"}]}`, 400, "messages", "chat template"},
+	{chats, `{` + user + `,"max_tokens":0}`, 400, "max_tokens", "at least 1"},
+	{chats, `{` + user + `,"max_completion_tokens":-5}`, 400, "max_completion_tokens", "negative"},
+	{chats, `{` + user + `,"top_logprobs":5}`, 400, "top_logprobs", "logprobs"},
+	{chats, `{` + user + `,"logprobs":true,"top_logprobs":21}`, 400, "top_logprobs", "21"},
+	{chats, `{` + user + `,"logprobs":3}`, 400, "logprobs", "a boolean, not a number"},
+	{chats, `{` + user + `,"tools":{}}`, 400, "tools", "array"},
+	{chats, `{` + user + `,"tool_choice":"auto"}`, 400, "tool_choice", "tools"},
+	{chats, `{` + user + `,"tool_choice":"required","tools":[{"type":"function","function":{"name":"f"}}]}`, 400, "tool_choice", "not supported"},
+	{chats, `{` + user + `,"tool_choice":5}`, 400, "tool_choice", "5"},
+	{chats, `{` + user + `,"chat_template_kwargs":5}`, 400, "chat_template_kwargs", "object"},
+	{chats, `{` + user + `,"reasoning_effort":"high"}`, 400, "reasoning_effort", "none"},
+	{chats, `{` + user + `,"response_format":{"type":"json_schema","json_schema":{}}}`, 400, "response_format.type", "json_schema"},
+	{chats, `{` + user + `,"functions":[{"name":"f"}]}`, 400, "functions", "not supported"},
+	{chats, `{` + user + `,"modalities":["audio"]}`, 400, "modalities", "not supported"},
+	{chats, `{` + user + `,"continue_final_message":true,"add_generation_prompt":true}`, 400, "continue_final_message", "add_generation_prompt"},
+	{"/tokenize", `{}`, 400, "prompt", "required"},
+	{"/detokenize", `{"tokens":["a"]}`, 400, "tokens[0]", "a string"},
+}
+
+func TestBadRequests(t *testing.T) {
+	r := start(t, Config{}, engine.Options{})
+	for _, c := range badRequests {
+		status, _, text := r.call(t, "POST", c.path, c.body)
+		message, param := errorOf(t, text)
+		if status != c.status || param != c.param || !strings.Contains(message, c.words) || !strings.HasPrefix(message, param) {
+			t.Errorf("%s %.80s: %d, %q, %q; want %d, %q, %q", c.path, c.body, status, param, message, c.status, c.param, c.words)
+		}
+		if len(message) > 400 {
+			t.Errorf("%.80s: a message of %d bytes", c.body, len(message))
+		}
+	}
+	status, _, text := r.call(t, "POST", chats, `{`+user+`,"max_tokens":3}`)
+	if status != 200 {
+		t.Errorf("the next good request gets %d: %s", status, text)
+	}
+	for _, good := range []string{
+		`{"prompt":"x","max_tokens":1,"response_format":{"type":"text"},"best_of":1,"suffix":null,"guided_json":null,"user":"u","priority":0,"store":false}`,
+		"{\"prompt\":\"a\\ud800b\xff\",\"max_tokens\":1}", `{"prompt":"x","prompt":"y","max_tokens":1.0}`, `{"prompt":"x","max_tokens":null,"temperature":null,"seed":null}`,
+	} {
+		if status, _, text := r.call(t, "POST", completions, good); status != 200 {
+			t.Errorf("%s: %d %s", good, status, text)
+		}
+	}
+}
+
+func TestLargeBodies(t *testing.T) {
+	r := start(t, Config{MaxBody: 1 << 20}, engine.Options{})
+	for _, length := range []int64{50 << 20, -1} {
+		q, err := http.NewRequest("POST", r.url+completions, io.LimitReader(zeros{}, 50<<20))
+		check(t, err)
+		q.ContentLength = length
+		answer, err := r.client.Do(q)
+		check(t, err)
+		text, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if errorOf(t, text); answer.StatusCode != 413 {
+			t.Errorf("length %d: %d", length, answer.StatusCode)
+		}
+	}
+	if status, _, _ := r.call(t, "POST", completions, `{"prompt":"x","max_tokens":1}`); status != 200 {
+		t.Errorf("the next good request gets %d", status)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '0'
+	}
+	return len(p), nil
+}
+
+func TestRoutes(t *testing.T) {
+	r := start(t, Config{Version: "v1"}, engine.Options{})
+	for _, c := range []struct {
+		method, path string
+		status       int
+		words        string
+	}{
+		{"GET", "/health", 200, ""}, {"GET", "/ping", 200, ""}, {"GET", "/version", 200, "v1"}, {"GET", "/", 200, "<html"},
+		{"GET", "/v1/models", 200, `"max_model_len":2048`}, {"GET", "/v1/models/demo-qwen35", 200, `"id":"demo-qwen35"`},
+		{"GET", "/v1/models/a/b", 404, "a/b"}, {"GET", "/nope", 404, "/nope"}, {"DELETE", "/v1/models", 405, "DELETE"},
+		{"GET", completions, 405, "GET"}, {"GET", "/metrics", 200, `reprise:num_requests_running{model_name="demo-qwen35"} 0`},
+	} {
+		status, _, text := r.call(t, c.method, c.path, "")
+		if status != c.status || !bytes.Contains(text, []byte(c.words)) {
+			t.Errorf("%s %s: %d %.200s", c.method, c.path, status, text)
+		}
+		if status >= 400 {
+			errorOf(t, text)
+		}
+	}
+}
+
+func TestTokenize(t *testing.T) {
+	r := start(t, Config{}, engine.Options{})
+	_, _, text := r.call(t, "POST", "/tokenize", `{"prompt":"Once upon a time","return_token_strs":true}`)
+	var out struct {
+		Count  int
+		Tokens []int32
+		Texts  []string `json:"token_strs"`
+	}
+	check(t, json.Unmarshal(text, &out))
+	if out.Count == 0 || out.Count != len(out.Tokens) || len(out.Texts) != out.Count {
+		t.Errorf("%s", text)
+	}
+	ids, err := json.Marshal(out.Tokens)
+	check(t, err)
+	if _, _, text = r.call(t, "POST", "/detokenize", `{"tokens":`+string(ids)+`}`); !bytes.Contains(text, []byte(`"Once upon a time"`)) {
+		t.Errorf("%s", text)
+	}
+	if _, _, text = r.call(t, "POST", "/tokenize", `{`+user+`}`); !bytes.Contains(text, []byte(`"count":`)) {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	r := start(t, Config{Keys: []string{"one", "two"}}, engine.Options{})
+	for key, want := range map[string]int{"": 401, "Bearer three": 401, "Basic one": 401, "Bearer one": 200, "bearer two": 200} {
+		status, header, text := r.call(t, "GET", "/v1/models", "", "Authorization", key)
+		if status != want {
+			t.Errorf("%q: %d, want %d", key, status, want)
+		}
+		if status == 401 {
+			if errorOf(t, text); header.Get("WWW-Authenticate") == "" {
+				t.Error("no WWW-Authenticate")
+			}
+		}
+	}
+	if status, _, _ := r.call(t, "GET", "/health", ""); status != 200 {
+		t.Errorf("health needs a key: %d", status)
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	r := start(t, Config{AllowedOrigins: []string{"http://good"}}, engine.Options{})
+	body := `{"prompt":"x","max_tokens":1}`
+	if status, _, _ := r.call(t, "POST", completions, body, "Origin", "http://evil"); status != 403 {
+		t.Errorf("another origin gets %d", status)
+	}
+	if status, h, _ := r.call(t, "POST", completions, body, "Origin", "http://good"); status != 200 || h.Get("Access-Control-Allow-Origin") != "http://good" {
+		t.Errorf("an allowed origin gets %d %v", status, h)
+	}
+	if status, _, _ := r.call(t, "OPTIONS", completions, "", "Origin", "http://good"); status != 204 {
+		t.Errorf("preflight gets %d", status)
+	}
+	if status, _, _ := r.call(t, "POST", completions, body, "Origin", r.url); status != 200 {
+		t.Errorf("the own page gets %d", status)
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	s, err := New(Config{MetricsPrefix: "x_"})
+	check(t, err)
+	r := &running{Server: s, client: &http.Client{Transport: &http.Transport{}}}
+	r.listen(t)
+	defer s.Shutdown(context.Background())
+	defer r.client.CloseIdleConnections()
+	for _, path := range []string{"/health", "/v1/models"} {
+		if status, _, text := r.call(t, "GET", path, ""); status != 503 {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	if status, h, _ := r.call(t, "POST", completions, `{"prompt":"x"}`); status != 503 || h.Get("Retry-After") == "" {
+		t.Errorf("%d %v", status, h)
+	}
+	s.Ready(Backend{Stats: func() engine.Stats { return engine.Stats{} }, Err: func() error { return fmt.Errorf("the device failed") }})
+	if status, _, text := r.call(t, "GET", "/health", ""); status != 503 || !bytes.Contains(text, []byte("the device failed")) {
+		t.Errorf("with a fault: %d %s", status, text)
+	}
+	if _, err := New(Config{MetricsPrefix: "a b"}); err == nil {
+		t.Error("a bad metrics prefix was accepted")
+	}
+}
+
+func TestPanicIsOneRequest(t *testing.T) {
+	s, err := New(Config{})
+	check(t, err)
+	s.handler.GET("/panic", func(*gin.Context) { panic("broken") })
+	r := &running{Server: s, client: &http.Client{Transport: &http.Transport{}}}
+	r.listen(t)
+	defer s.Shutdown(context.Background())
+	defer r.client.CloseIdleConnections()
+	status, _, text := r.call(t, "GET", "/panic", "")
+	if errorOf(t, text); status != 500 {
+		t.Errorf("%d", status)
+	}
+}
+
+func TestQueueFull(t *testing.T) {
+	r := start(t, Config{}, engine.Options{MaxSeqs: 1, MaxQueue: 2})
+	status, header, text := r.call(t, "POST", completions, `{"prompt":["a","b","c","d","e","f","g","h"],"n":4,"max_tokens":200}`)
+	if errorOf(t, text); status != 429 || header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", status, text)
+	}
+	idle(t, r.engine)
+}
+
+// idle waits until nothing runs.
+func idle(t *testing.T, e *engine.Opened) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if s := e.Stats(); s.Running == 0 && s.Waiting == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("still running: %+v", e.Stats())
+		}
+	}
+}
+
+func TestClientGone(t *testing.T) {
+	r := start(t, Config{}, engine.Options{})
+	for _, stream := range []string{"true", "false"} {
+		ctx, cancel := context.WithCancel(context.Background())
+		body := `{"prompt":"Once","max_tokens":2000,"ignore_eos":true,"n":2,"stream":` + stream + `}`
+		q, err := http.NewRequestWithContext(ctx, "POST", r.url+completions, strings.NewReader(body))
+		check(t, err)
+		go func() {
+			time.Sleep(200 * time.Millisecond)
+			cancel()
+		}()
+		if answer, err := r.client.Do(q); err == nil {
+			_, _ = io.Copy(io.Discard, answer.Body)
+			answer.Body.Close()
+		}
+		idle(t, r.engine)
+	}
+	if s := r.engine.Stats(); s.Aborted == 0 || s.Cut != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestEventFraming reads a stream byte by byte as the format says.
+func TestEventFraming(t *testing.T) {
+	r := start(t, Config{}, engine.Options{})
+	_, header, text := r.call(t, "POST", chats, `{`+user+`,"max_tokens":8,"stream":true,"seed":1}`)
+	if !strings.HasPrefix(header.Get("Content-Type"), "text/event-stream") {
+		t.Errorf("content type %q", header.Get("Content-Type"))
+	}
+	events := strings.Split(string(text), "\n\n")
+	if n := len(events); n < 4 || events[n-1] != "" || events[n-2] != "data: [DONE]" {
+		t.Fatalf("%q", events)
+	}
+	for _, e := range events[:len(events)-2] {
+		data, ok := strings.CutPrefix(e, "data: ")
+		if !ok || strings.Contains(data, "\n") || !json.Valid([]byte(data)) {
+			t.Errorf("event %q", e)
+		}
+	}
+}
+
+// TestSlowReader lets one client stop reading while others go on.
+func TestSlowReader(t *testing.T) {
+	r := start(t, Config{WriteTimeout: time.Second}, engine.Options{})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	check(t, err)
+	defer conn.Close()
+	check(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	body := `{"prompt":[5],"max_tokens":1900,"ignore_eos":true,"stream":true,"logprobs":20,"n":8}`
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", completions, len(body), body)
+	_, err = bufio.NewReaderSize(conn, 16).Peek(10)
+	check(t, err)
+	if status, _, text := r.call(t, "POST", completions, `{"prompt":"x","max_tokens":5}`); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+	if testing.Short() {
+		return
+	}
+	for end := time.Now().Add(30 * time.Second); r.engine.Stats().Running > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the sequences of a reader that stopped still run")
+		}
+	}
+}
+
+func TestDrain(t *testing.T) {
+	r := start(t, Config{}, engine.Options{})
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			status, _, text := r.call(t, "POST", completions, `{"prompt":"Once","max_tokens":60,"ignore_eos":true,"stream":true}`)
+			if status != 200 || !bytes.HasSuffix(text, []byte("data: [DONE]\n\n")) {
+				t.Errorf("%d %s", status, text)
+			}
+		})
+	}
+	for r.engine.Stats().Running < 4 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	check(t, r.Shutdown(ctx))
+	wait.Wait()
+	if _, e := r.available(); e == nil || e.Status != 503 {
+		t.Errorf("%v", e)
+	}
+}
+
+func TestDrainIsBounded(t *testing.T) {
+	r := start(t, Config{}, engine.Options{})
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		q, _ := http.NewRequest("POST", r.url+completions, strings.NewReader(`{"prompt":"Once","max_tokens":2000,"ignore_eos":true}`))
+		if answer, err := r.client.Do(q); err == nil {
+			answer.Body.Close()
+		}
+	})
+	for r.engine.Stats().Running < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := r.Shutdown(ctx); err == nil {
+		t.Error("a request that runs on was not reported")
+	}
+	wait.Wait()
+	idle(t, r.engine)
+}
