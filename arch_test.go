@@ -40,6 +40,7 @@ var imports = map[string][]string{
 	"chat":                {"chat/*", "tokenizer"},
 	"demo":                {"weights"},
 	"server":              {"engine", "engine/*", "chat", "chat/*", "tokenizer", "sampler", "server/*"},
+	"internal/e2e":        {},
 	"internal/golden":     {"demo", "weights"},
 	"cmd":                 {"*"},
 }

@@ -42,5 +42,5 @@ func ParseConfig(f *weights.Folder) (model.Config, error) {
 		}
 		known = append(known, fam.types...)
 	}
-	return nil, fmt.Errorf("%s/config.json: model_type %q is not supported (supported: %s)", f.Name, name, strings.Join(known, ", "))
+	return nil, fmt.Errorf("%s/config.json: model_type %.60q is not supported (supported: %s)", f.Name, name, strings.Join(known, ", "))
 }

@@ -129,7 +129,7 @@ func (o *Object) StringOr(missing string, keys ...string) string {
 func (o *Object) OneOf(key string, allowed ...string) string {
 	s := o.StringOr(allowed[0], key)
 	if o.Err() == nil && !slices.Contains(allowed, s) {
-		o.Fail(key, "%q is not supported (only %s)", s, strings.Join(allowed, ", "))
+		o.Fail(key, "%s is not supported (only %s)", show(s), strings.Join(allowed, ", "))
 	}
 	return s
 }

@@ -53,7 +53,7 @@ func Parse(config, hfQuant []byte) (*Config, error) {
 		return nil, err
 	}
 	if t := o.StringOr("", "model_type"); t != "nemotron_h" {
-		return nil, fmt.Errorf("config.json: model_type %s is not supported", t)
+		return nil, fmt.Errorf("config.json: model_type %.60q is not supported", t)
 	}
 	c := &Config{
 		hidden: o.Int(1, maxWidth, "hidden_size"),

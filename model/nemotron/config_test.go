@@ -59,26 +59,27 @@ func TestReleasedConfigs(t *testing.T) {
 		}
 	}
 	cases := []struct {
-		name                  string
-		spec                  model.Spec
-		fp8                   bool
-		mtp                   *model.MTPSpec
-		numbers, tensors      int // published, or by the formula; 0 = unknown
-		withoutMTP            int
-		moe, dense, topK, lat int
+		name                           string
+		spec                           model.Spec
+		fp8                            bool
+		mtp                            *model.MTPSpec
+		numbers, tensors               int // published, or by the formula; 0 = unknown
+		withoutMTP                     int
+		moe, dense, experts, topK, lat int
 	}{
-		{"nano-4b", spec(3136, 262144, mamba(96, 80, 128), 21, 40, 8, 4), false, nil, 3973556832, 263, 3973556832, 0, 17, 0, 0},
-		{"nano-30b", spec(2688, 262144, mamba(64, 64, 128), 23, 32, 2, 6), false, nil, 31577940288, 6243, 31577940288, 23, 0, 6, 0},
-		{"nano-30b-nvfp4", spec(2688, 262144, mamba(64, 64, 128), 23, 32, 2, 6), true, nil, 31577940288, 6243, 31577940288, 23, 0, 6, 0},
-		{"super-120b-fp8", spec(4096, 262144, mamba(128, 64, 128), 40, 32, 2, 8), true, mtp, 123611033088, 42683, 120668707840, 40, 0, 22, 1024},
-		{"super-120b-nvfp4", spec(4096, 262144, mamba(128, 64, 128), 40, 32, 2, 8), false, mtp, 123611033088, 42683, 120668707840, 40, 0, 22, 1024},
-		{"lightning-30b-nvfp4", spec(2688, 1048576, mamba(64, 64, 128), 23, 32, 2, 6), false, mtp, 0, 0, 31577940288, 23, 0, 6, 0},
-		{"ultra-550b", spec(8192, 262144, mamba(256, 64, 128), 48, 64, 2, 12), false, mtp, 0, 0, 0, 48, 0, 22, 2048},
-		{"h-56b", spec(8192, 8192, mamba(256, 64, 256), 54, 64, 8, 10), false, nil, 0, 0, 0, 0, 54, 0, 0},
+		{"nano-4b", spec(3136, 262144, mamba(96, 80, 128), 21, 40, 8, 4), false, nil, 3973556832, 263, 3973556832, 0, 17, 0, 0, 0},
+		{"nano-30b", spec(2688, 262144, mamba(64, 64, 128), 23, 32, 2, 6), false, nil, 31577940288, 6243, 31577940288, 23, 0, 128, 6, 0},
+		{"nano-30b-nvfp4", spec(2688, 262144, mamba(64, 64, 128), 23, 32, 2, 6), true, nil, 31577940288, 6243, 31577940288, 23, 0, 128, 6, 0},
+		{"super-120b-fp8", spec(4096, 262144, mamba(128, 64, 128), 40, 32, 2, 8), true, mtp, 123611033088, 42683, 120668707840, 40, 0, 512, 22, 1024},
+		{"super-120b-nvfp4", spec(4096, 262144, mamba(128, 64, 128), 40, 32, 2, 8), false, mtp, 123611033088, 42683, 120668707840, 40, 0, 512, 22, 1024},
+		{"lightning-30b-nvfp4", spec(2688, 1048576, mamba(64, 64, 128), 23, 32, 2, 6), false, mtp, 0, 0, 31577940288, 23, 0, 128, 6, 0},
+		{"ultra-550b", spec(8192, 262144, mamba(256, 64, 128), 48, 64, 2, 12), false, mtp, 0, 0, 0, 48, 0, 512, 22, 2048},
+		{"h-56b", spec(8192, 8192, mamba(256, 64, 256), 54, 64, 8, 10), false, nil, 0, 0, 0, 0, 54, 0, 0, 0},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			config := parseFile(t, c.name)
+			c.spec.Experts, c.spec.TopK = c.experts, c.topK
 			checkSpec(t, config.Spec(), c.spec, c.fp8, c.mtp)
 			moe, dense := config.count(moeLayer), config.count(denseLayer)
 			if moe != c.moe || dense != c.dense || config.moe.route.TopK != c.topK || config.moe.latent != c.lat {

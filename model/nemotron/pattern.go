@@ -57,7 +57,7 @@ func parsePattern(o *configjson.Object, keys ...string) []kind {
 	for i, name := range names {
 		k, ok := kindNames[name]
 		if !ok {
-			o.Fail(key, "layer %d: %q is no kind of layer (M, *, E, -)", i, name)
+			o.Fail(key, "layer %d: %.40q is no kind of layer (M, *, E, -)", i, name)
 		}
 		pattern[i] = k
 	}

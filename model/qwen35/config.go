@@ -50,7 +50,7 @@ func Parse(config, hfQuant []byte) (*Config, error) {
 	switch t := o.StringOr("", "model_type"); t {
 	case "qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text":
 	default:
-		return nil, fmt.Errorf("config.json: model_type %s is not supported", t)
+		return nil, fmt.Errorf("config.json: model_type %.60q is not supported", t)
 	}
 	text := o.Object("text_config") // absent in text-only exports, which are flat
 	if text == nil {
@@ -98,7 +98,7 @@ func (c *Config) parseLayers(o *configjson.Object) {
 	if list := o.Strings(maxLayers, "layer_types"); list != nil {
 		for i, name := range list {
 			if name != "full_attention" && name != "linear_attention" {
-				o.Fail("layer_types", "layer %d: %q is not supported", i, name)
+				o.Fail("layer_types", "layer %d: %.40q is not supported", i, name)
 			}
 			c.full = append(c.full, name == "full_attention")
 		}

@@ -80,6 +80,7 @@ func TestReleasedConfigs(t *testing.T) {
 				Delta:       kernels.DeltaDims{KeyHeads: 16, ValueHeads: c.values, KeyDim: 128, ValueDim: 128, Taps: 4},
 				DeltaLayers: c.delta, StateDType: kernels.F32, QHeads: c.q, KVHeads: c.kv, HeadDim: 256,
 				AttentionLayers: c.full, FP8KV: c.fp8, MTP: &model.MTPSpec{AttentionLayers: 1, Depths: 1}, EOS: []int32{248044},
+				Experts: c.moe.experts, TopK: c.moe.topK,
 			}
 			if g, w := must(json.Marshal(config.Spec())), must(json.Marshal(want)); string(g) != string(w) {
 				t.Errorf("spec\n %s, want\n %s", g, w)
@@ -210,7 +211,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 }
 
 func TestOtherFamiliesAreRefused(t *testing.T) {
-	for name, want := range map[string]string{"qwen3-0.6b": "model_type qwen3 is not supported", "qwen3-30b": "model_type qwen3_moe is not supported"} {
+	for name, want := range map[string]string{"qwen3-0.6b": `model_type "qwen3" is not supported`, "qwen3-30b": `model_type "qwen3_moe" is not supported`} {
 		if _, err := Parse(readFile(t, name+".json"), nil); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
