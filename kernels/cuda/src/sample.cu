@@ -1,18 +1,17 @@
 // Sample: one cluster of 8 blocks a row of logits; each block holds an eighth of the vocabulary in shared memory.
 //
-// Tokens are ordered by place = (logit as ordered bits, id), larger logits first, equal ones by id; what min-p, top-k and
-// top-p leave is everything from some place on. A cut is found without sorting: a histogram over the distance from the
+// Tokens are ordered by place (order.cuh); what min-p, top-k and top-p leave is everything from some place on. A cut is found without sorting: a histogram over the distance from the
 // largest logit finds the bin in which the count or the weight reaches the target, halving narrows bins with too many
 // tokens, and the few that are left are compared with each other. Weights are added up as integers (units of 2^-32 of the
 // heaviest), so the order of atomics does not matter.
 #include <cooperative_groups.h>
 
 #include "common.cuh"
+#include "order.cuh"
 #include "slots.cuh"
 namespace cg = cooperative_groups;
 
 constexpr int BLOCKS = 8, THREADS = 512, WARPS = THREADS / 32, BINS = 1024, OWN_BINS = BINS / BLOCKS, FEW = 1024;
-constexpr uint32_t KEY_MINUS_INFINITY = 0x007fffff;
 constexpr uint64_t NO_CEILING = ~0ull;
 
 struct Sample {
@@ -41,14 +40,6 @@ struct Shared {
   int chosen, owner;
   double start;
 };
-
-__device__ __forceinline__ uint32_t key_of(float v) {
-  uint32_t u = __float_as_uint(v);
-  return u & 0x80000000u ? ~u : u | 0x80000000u;
-}
-__device__ __forceinline__ float logit_of(uint32_t key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
-__device__ __forceinline__ uint64_t place_of(float v, int id) { return (uint64_t)key_of(v) << 32 | (uint32_t)~id; }
-__device__ __forceinline__ int id_of(uint64_t place) { return (int)~(uint32_t)place; }
 
 // Row is what a block knows of its row.
 struct Row {
@@ -236,13 +227,10 @@ __device__ uint64_t select(Row& r, uint64_t floor, uint64_t ceiling, bool by_wei
   return r.of(0).cut;
 }
 
-// load fetches this block's logits; NaN becomes -Inf, -0 becomes 0.
+// load fetches this block's logits.
 __device__ void load(Row& r, const float* logits) {
 #pragma unroll 4
-  for (int i = threadIdx.x; i < r.n; i += THREADS) {
-    float v = logits[r.first + i];
-    r.logits[i] = isnan(v) ? -INFINITY : v + 0.f;
-  }
+  for (int i = threadIdx.x; i < r.n; i += THREADS) r.logits[i] = comparable(logits[r.first + i]);
   __syncthreads();
 }
 
@@ -404,8 +392,7 @@ __device__ void write_report(const Sample& p, Row& r, int row, int id, const flo
   Shared& s = r.s;
   load(r, logits);
   const float most = logit_of((uint32_t)(best(r) >> 32));
-  float raw = logits[id];
-  raw = isnan(raw) ? -INFINITY : raw;
+  const float raw = comparable(logits[id]);
   double sum = 0;
   Four v = {};
   for (int i = threadIdx.x; i < r.n; i += THREADS) {
