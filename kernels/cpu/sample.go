@@ -132,30 +132,33 @@ func (w *sampler) draw(logits []float32, p *kernels.SlotParams, u float32) int32
 		return pickAll(weights(logits, logits, most, p.Temperature), u)
 	}
 	w.blocks(logits)
-	w.gather(logits, w.bound(logits, p, topK, most))
+	least, all := w.bound(logits, p, topK, most)
+	w.gather(logits, least)
 	w.weigh(most, p.Temperature)
 	w.cutBelow(p.MinP)
 	w.cutToCount(topK)
 	if topP < 1 {
 		w.weigh(most, p.Temperature)
-		w.cutToShare(topP)
+		w.cutToShare(topP, all)
 	}
 	w.weigh(most, p.Temperature)
 	return pick(w.kept, u)
 }
 
-// bound is a logit that every token left by min-p, top-k and top-p reaches; the fewer others do the better.
-func (w *sampler) bound(logits []float32, p *kernels.SlotParams, topK int, most float32) float32 {
+// bound is a logit that every token left by min-p, top-k and top-p reaches; the fewer others do the better. Where tokens
+// below it count for top-p, all is the weight of the whole vocabulary, else 0.
+func (w *sampler) bound(logits []float32, p *kernels.SlotParams, topK int, most float32) (least float32, all float64) {
 	if topK < len(logits) {
-		return w.atLeast(topK)
+		return w.atLeast(topK), 0
 	}
 	share := float64(p.MinP)
 	if share <= 0 {
 		// Tokens lighter than this have together no more than the share that top-p takes away.
-		share = (1 - float64(p.TopP)) * sumExp(logits, most, p.Temperature) / float64(len(logits))
+		all = sumExp(logits, most, p.Temperature)
+		share = (1 - float64(p.TopP)) * all / float64(len(logits))
 	}
 	low := float64(p.Temperature) * math.Log(min(share, 1))
-	return float32(float64(most) + low - 1e-5*(math.Abs(float64(most))+math.Abs(low)))
+	return float32(float64(most) + low - 1e-5*(math.Abs(float64(most))+math.Abs(low))), all
 }
 
 // pickAll is the first token at which the running sum of the weights passes the share u of the total.

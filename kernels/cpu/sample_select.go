@@ -96,11 +96,13 @@ func (w *sampler) cutToCount(n int) {
 	w.cutTo(float64(n))
 }
 
-// cutToShare keeps the shortest run of best tokens that has a share of the weight.
-func (w *sampler) cutToShare(share float64) {
-	all := 0.0
-	for _, c := range w.kept {
-		all += float64(c.weight)
+// cutToShare keeps the shortest run of best tokens that has a share of the weight: of all, or of what is kept if that is
+// 0.
+func (w *sampler) cutToShare(share, all float64) {
+	if all == 0 {
+		for _, c := range w.kept {
+			all += float64(c.weight)
+		}
 	}
 	w.cutTo(share * all)
 }

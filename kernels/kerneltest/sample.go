@@ -40,6 +40,7 @@ func sampleCases(short bool) []testcase {
 	add("sample penalties", penaltyCase)
 	add("sample neighbours", neighbourCase)
 	add("sample distribution", distributionCase)
+	add("sample tails", tailCase)
 	return list
 }
 
@@ -178,6 +179,19 @@ func neighbourCase(b *bench) {
 			b.Errorf("row %d drew %d, row 0 with the same numbers %d", i, out[i], out[0])
 		}
 	}
+}
+
+// tailCase has so many light tokens that what top-p takes away is much of the weight; a device that leaves them out of
+// the total cuts too early.
+func tailCase(b *bench) {
+	const vocab = 700
+	slots := newSlotSet(b, vocab, 0, []slotSpec{{SlotParams: kernels.SlotParams{Seed: 7, Temperature: 1, TopP: 0.6, Repetition: 1}}})
+	logits := b.normal(vocab, 0, 0.5)
+	var rows []logitRow
+	for i := range 400 {
+		rows = append(rows, logitRow{slot: 1, target: -1, position: i, logits: logits})
+	}
+	b.sample(slots, rows, 0)
 }
 
 // distributionCase draws often from one distribution and compares frequencies (chi-squared).
