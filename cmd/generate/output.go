@@ -115,15 +115,13 @@ func compressorFor(path string) func(*bytes.Buffer, []byte) error {
 			return w.Close()
 		}
 	case strings.HasSuffix(path, ".zst"):
+		w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true))
+		if err != nil {
+			panic("zstd: " + err.Error()) // fixed options are valid or not
+		}
 		return func(dst *bytes.Buffer, src []byte) error {
-			w, err := zstd.NewWriter(dst, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true))
-			if err != nil {
-				return err
-			}
-			if _, err := w.Write(src); err != nil {
-				return err
-			}
-			return w.Close()
+			_, err := dst.Write(w.EncodeAll(src, dst.AvailableBuffer()))
+			return err
 		}
 	}
 	return nil
