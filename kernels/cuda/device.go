@@ -205,8 +205,11 @@ func (d *Device) capture(p kernels.Program) (*graph, error) {
 	fault := d.run(p)
 	d.ops.capturing = nil
 	g.exec, err = d.stream.EndCapture()
+	if fault != nil && err == nil {
+		err = g.exec.Destroy()
+	}
 	if fault != nil {
-		return nil, fault
+		return nil, errors.Join(fault, err)
 	}
 	if err != nil {
 		return nil, err
