@@ -26,6 +26,7 @@ type ops struct {
 	step     stepKernels
 	sampling sampleKernels
 	rates    rateKernels
+	drafting draftKernels
 	pending
 }
 
@@ -33,7 +34,7 @@ var _ kernels.Ops = (*ops)(nil)
 
 func newOps(d *Device) (*ops, error) {
 	o := &ops{dev: d}
-	for _, family := range []interface{ load(*loader) error }{&o.dense, &o.linear, &o.step, &o.sampling, &o.rates} {
+	for _, family := range []interface{ load(*loader) error }{&o.dense, &o.linear, &o.step, &o.sampling, &o.rates, &o.drafting} {
 		l := &loader{dev: d}
 		if err := errors.Join(family.load(l), l.err); err != nil {
 			return o, err
