@@ -34,7 +34,7 @@ var recipeFlags = []recipe{
 	{[]string{"enforce-eager"}, true, noGraphs},
 	{[]string{"compilation-config", "optimization-level", "cudagraph-capture-sizes", "cuda-graph-sizes", "max-cudagraph-capture-size", "max-seq-len-to-capture"}, false, noGraphs},
 	{[]string{"mamba-cache-mode", "mamba-block-size", "mamba-cache-dtype", "mamba-backend", "gdn-prefill-backend"}, false, ownStates},
-	{[]string{"hf-overrides", "rope-scaling", "rope-theta"}, false, "not applied: the checkpoint's configuration is used as it is"},
+	{[]string{"hf-overrides", "rope-scaling", "rope-theta"}, false, "the checkpoint's configuration is used as it is"},
 	{[]string{"enable-chunked-prefill"}, true, "prompts are always computed in chunks of --max-num-batched-tokens"},
 	{[]string{"no-enable-prefix-caching"}, true, ""},
 	{[]string{"disable-log-requests", "disable-log-stats", "enable-log-requests", "enable-log-outputs", "disable-uvicorn-access-log"}, true, useLogLevel},
