@@ -27,6 +27,9 @@ type ops struct {
 	sampling sampleKernels
 	rates    rateKernels
 	drafting draftKernels
+
+	attention attentionKernels
+	experts   expertsKernels
 	pending
 }
 
@@ -34,7 +37,7 @@ var _ kernels.Ops = (*ops)(nil)
 
 func newOps(d *Device) (*ops, error) {
 	o := &ops{dev: d}
-	for _, family := range []interface{ load(*loader) error }{&o.dense, &o.linear, &o.step, &o.sampling, &o.rates, &o.drafting} {
+	for _, family := range []interface{ load(*loader) error }{&o.dense, &o.linear, &o.step, &o.sampling, &o.rates, &o.drafting, &o.attention, &o.experts} {
 		l := &loader{dev: d}
 		if err := errors.Join(family.load(l), l.err); err != nil {
 			return o, err

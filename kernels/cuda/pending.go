@@ -7,16 +7,12 @@ import "reprise/kernels"
 // pending are operations without kernels yet.
 type pending struct{}
 
-func (pending) WriteKV(kernels.WriteKV)   { panic("cuda: WriteKV has no kernel") }
-func (pending) Attend(kernels.Attend)     { panic("cuda: Attend has no kernel") }
 func (pending) Mamba2Step(kernels.Mamba2) { panic("cuda: Mamba2Step has no kernel") }
 func (pending) Mamba2Scan(kernels.Mamba2) { panic("cuda: Mamba2Scan has no kernel") }
 func (pending) Mamba2Fold(kernels.Mamba2) { panic("cuda: Mamba2Fold has no kernel") }
 func (pending) DeltaStep(kernels.Delta)   { panic("cuda: DeltaStep has no kernel") }
 func (pending) DeltaScan(kernels.Delta)   { panic("cuda: DeltaScan has no kernel") }
 func (pending) DeltaFold(kernels.Delta)   { panic("cuda: DeltaFold has no kernel") }
-func (pending) Route(kernels.Route)       { panic("cuda: Route has no kernel") }
-func (pending) Experts(kernels.Experts)   { panic("cuda: Experts has no kernel") }
 
 func (pending) DraftBegin(kernels.DraftBegin)   { panic("cuda: DraftBegin has no kernel") }
 func (pending) DraftNext(kernels.DraftNext)     { panic("cuda: DraftNext has no kernel") }

@@ -25,7 +25,7 @@ struct Attend {
   float scale;
 };
 
-constexpr int MAX_ROWS = 512;  // of a launch
+constexpr int MAX_ROWS = 256;  // of a launch
 constexpr int TILE = 64;       // tokens
 constexpr int LEAST_CHUNK = 128;
 constexpr int ITEMS = 264;  // chunks times heads that a long context is cut into, two for each multiprocessor
@@ -227,6 +227,9 @@ __device__ __forceinline__ void attend(const Attend& p) {
   Tile* ring = reinterpret_cast<Tile*>(space + L::TILES);
   float4* most = reinterpret_cast<float4*>(space + L::MOST);  // [M] of the four warps
   float4* sums = reinterpret_cast<float4*>(space + L::SUM);
+  uint32_t given;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(given));
+  if (given < L::TOTAL) __trap();  // attention.go computes the same size
   pdl_begin();
   list_rows<M, STEP>(p, rows);
 
@@ -236,8 +239,8 @@ __device__ __forceinline__ void attend(const Attend& p) {
     const int n = rows.n[d.row], token = token_of(d.row);
     const uint32_t to = base + L::Q + d.queries * L::QUERIES;
     constexpr int PIECE = FP8 ? 4 : 16, PIECES = D * 2 / PIECE;
-    for (int i = threadIdx.x; i < M * PIECES; i += 128) {
-      const int r = i / PIECES, x = i % PIECES, packed = d.block * M + r, j = packed / p.group;
+    for (int u = 0; u < M * PIECES / 128; u++) {
+      const int i = u * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES, packed = d.block * M + r, j = packed / p.group;
       const bool exists = j < n;
       const bf16* from = row_of<const bf16>(p.q, token + (exists ? j : 0)) + (d.head * p.group + (exists ? packed % p.group : 0)) * D + x * (PIECE / 2);
       if (FP8) {  // words of sixteen dims in the order 0 2 4 6 1 3 5 7, see low_bytes
@@ -254,8 +257,8 @@ __device__ __forceinline__ void attend(const Attend& p) {
     const int64_t values = (int64_t)p.heads * p.page_tokens * BYTES;
     const int mask = p.page_tokens - 1, lead = d.head * p.page_tokens;
 #pragma unroll
-    for (int i = threadIdx.x; i < TILE * PIECES; i += 128) {
-      const int r = i / PIECES, x = i % PIECES, id = d.page[r];
+    for (int u = 0; u < TILE * PIECES / 128; u++) {
+      const int i = u * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES, id = d.page[r];
       const bool exists = id >= 0;
       const uint8_t* from = at<const uint8_t>(p.pages) + (exists ? id * p.page_stride + (int64_t)(lead + (d.from + r & mask)) * BYTES : 0) + x * 16;
       copy16(to + place<BYTES>(r, x), from, exists);
@@ -486,7 +489,6 @@ __device__ __forceinline__ void attend(const Attend& p) {
   copy_wait<0>();
 }
 
-#define ATTEND(name, D, FP8, MT, STEP, STAGES, BLOCKS) \
-  extern "C" __global__ void __launch_bounds__(128, BLOCKS) name(PARAMS(Attend, p)) { attend<D, FP8, MT, STEP, STAGES>(p); } \
-  static_assert(Layout<D, FP8, MT, STEP, STAGES>::TOTAL <= 227 * 1024 / BLOCKS - (BLOCKS > 1 ? 1024 : 0), "shared memory of " #name); \
-  extern "C" __device__ const int name##_shared = Layout<D, FP8, MT, STEP, STAGES>::TOTAL;
+#define ATTEND(name, D, FP8, MT, STEP, STAGES, BLOCKS)                                        \
+  static_assert(Layout<D, FP8, MT, STEP, STAGES>::TOTAL <= 227 * 1024 / BLOCKS - (BLOCKS > 1) * 1024, "shared memory of " #name); \
+  extern "C" __global__ void __launch_bounds__(128, BLOCKS) name(PARAMS(Attend, p)) { attend<D, FP8, MT, STEP, STAGES>(p); }

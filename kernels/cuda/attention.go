@@ -1,0 +1,232 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"reprise/kernels"
+	"reprise/kernels/cuda/driver"
+)
+
+// Limits and sizes of src/attention.cuh and src/kv.cu.
+const (
+	attendRows    = 256 // of a launch
+	attendTile    = 64  // tokens
+	attendChunk   = 128 // tokens, at least
+	attendItems   = 264 // chunks times heads of a long context
+	attendScratch = 128 << 20
+	widestHead    = 256
+)
+
+// tensorKernel is an instance of src/attention.cuh: its stages and blocks a multiprocessor are in the .cu files too.
+type tensorKernel struct {
+	function       driver.Function
+	stages, blocks int
+	shared         int
+}
+
+// attentionKernels are those of src/kv.cu and src/attention*.cu.
+type attentionKernels struct {
+	write, plain, combine driver.Function
+
+	step    [3][2][3]tensorKernel // by head dim 64, 128, 256; bf16, e4m3; 16, 32, 64 packed rows
+	rows    [3][2]tensorKernel
+	scratch kernels.Buffer // sums of chunks
+}
+
+func (k *attentionKernels) load(l *loader) error {
+	l.open("kv")
+	k.write, k.plain = l.active("write_kv", 0), l.active("attend", 0)
+	if l.dev.act != kernels.BF16 {
+		return nil
+	}
+	k.combine = l.kernel("attend_combine", 0)
+	stages := [3][2][3][2]int{{{{4, 2}, {4, 2}, {3, 2}}, {{4, 2}, {4, 2}, {3, 2}}}, {{{2, 2}, {2, 2}, {3, 1}}, {{3, 3}, {3, 2}, {2, 2}}}, {{{3, 1}, {2, 1}, {2, 1}}, {{2, 2}, {2, 2}, {3, 1}}}}
+	prefill := [3][2][2]int{{{3, 2}, {3, 2}}, {{2, 2}, {3, 2}}, {{2, 1}, {3, 1}}}
+	for pages, module := range [...]string{"attention_step", "attention_step8"} {
+		l.open(module)
+		for d := range k.step {
+			for m := range k.step[d][pages] {
+				s := stages[d][pages][m]
+				k.step[d][pages][m] = l.tensor("step", d, pages, m, s[0], s[1])
+			}
+		}
+	}
+	l.open("attention_rows")
+	for d := range k.rows {
+		for pages := range k.rows[d] {
+			s := prefill[d][pages]
+			k.rows[d][pages] = l.tensor("rows", d, pages, 2, s[0], s[1])
+		}
+	}
+	k.scratch = l.scratch(attendScratch)
+	return nil
+}
+
+// tensor finds the instance for head dim 64<<d and 16<<m packed rows.
+func (l *loader) tensor(kind string, d, pages, m, stages, blocks int) tensorKernel {
+	dim, queries := 64<<d, 16<<m
+	k := tensorKernel{stages: stages, blocks: blocks, shared: attendShared(dim, queries, stages, pages == 1, kind == "step")}
+	name := [...]string{"bf16", "e4m3"}[pages]
+	k.function = l.kernel(fmt.Sprintf("%s_%d_%s_%d", kind, dim, name, queries), k.shared)
+	return k
+}
+
+// attendShared is Layout::TOTAL of src/attention.cuh, which the kernels check.
+func attendShared(dim, queries, stages int, narrow, step bool) int {
+	stage, held := 2*attendTile*dim*2, 1
+	if narrow {
+		stage = 2*attendTile*dim + 2*attendTile*4
+	}
+	if step {
+		held = stages
+	}
+	tiles := (stages + 1) * (9 + attendTile) * 4
+	tables := (4*attendRows + 8) * 4
+	return stages*stage + held*queries*dim*2 + queries*attendTile*2 + 2*queries*16 + tiles + tables
+}
+
+// pageCount is the pages that lie in the buffer.
+func pageCount(k kernels.KV) int {
+	if k.Pages.Size < k.PageBytes() {
+		return 0
+	}
+	return int((k.Pages.Size-k.PageBytes())/k.PageStride) + 1
+}
+
+func checkHead(dim int) {
+	if dim > widestHead {
+		panic(fmt.Errorf("cuda: heads of %d dims: %w", dim, kernels.ErrUnsupported))
+	}
+}
+
+// WriteKV normalises and rotates q and k and stores k and v.
+func (o *ops) WriteKV(p kernels.WriteKV) {
+	o.enter("WriteKV")
+	must(p.Validate())
+	if p.Rows.Empty() {
+		return
+	}
+	for _, m := range [...]kernels.Mat{p.Q, p.K, p.V, p.QOut} {
+		o.is(m, "a matrix")
+	}
+	checkHead(p.KV.HeadDim)
+	type params struct {
+		q, k, v, out                                                              mat
+		slot, n, start, origin, h, pos, pages, table, qnorm, knorm, freq, trouble uint64
+		pageStride, scales                                                        int64
+		count, first, t, heads, queries, queryStride, tableStride, pageTokens     int32
+		pageCount, dim, dtype, rotary                                             int32
+		eps, kscale, vscale                                                       float32
+		_                                                                         int32
+	}
+	r, k := p.Rows, p.KV
+	launch(o, o.attention.write, grid(r.Tokens, ceil(p.QHeads+2*k.Heads, 4), 1, 128), params{
+		q: matOf(p.Q), k: matOf(p.K), v: matOf(p.V), out: matOf(p.QOut),
+		slot: addr(r.Slot), n: addr(r.N), start: addr(r.Start), origin: addr(p.Cursors.Origin), h: addr(p.Cursors.H), pos: addr(p.Pos),
+		pages: addr(k.Pages), table: addr(k.Table), qnorm: addr(p.QNorm), knorm: addr(p.KNorm), freq: addr(p.InvFreq), trouble: o.dev.memory.trouble.addr(),
+		pageStride: k.PageStride, scales: k.ScaleOffset(), count: int32(r.Count), first: int32(r.First), t: int32(r.T), heads: int32(k.Heads),
+		queries: int32(p.QHeads), queryStride: int32(p.QStride), tableStride: int32(k.TableStride), pageTokens: int32(k.PageTokens),
+		pageCount: int32(pageCount(k)), dim: int32(k.HeadDim), dtype: int32(k.DType), rotary: int32(p.Rotary), eps: p.Eps, kscale: p.KScale, vscale: p.VScale})
+}
+
+// attendParams is struct Attend of src/attention.cuh.
+type attendParams struct {
+	q, gate, out                                                      mat
+	slot, n, start, origin, h, pages, table, partial, stats, trouble  uint64
+	pageStride, scales                                                int64
+	count, first, t, heads, group, gateStride, tableStride, pageShift int32
+	pageTokens, pageCount, chunks, dim, dtype, tokens                 int32
+	scale                                                             float32
+	_                                                                 int32
+}
+
+// Attend is causal attention over the pages.
+func (o *ops) Attend(p kernels.Attend) {
+	o.enter("Attend")
+	must(p.Validate())
+	if p.Rows.Empty() {
+		return
+	}
+	o.is(p.Q, "Q")
+	o.is(p.Out, "Out")
+	r, v := p.Rows, p.KV
+	checkHead(v.HeadDim)
+	k := attendParams{q: matOf(p.Q), out: matOf(p.Out), slot: addr(r.Slot), n: addr(r.N), start: addr(r.Start), origin: addr(p.Cursors.Origin), h: addr(p.Cursors.H),
+		pages: addr(v.Pages), table: addr(v.Table), trouble: o.dev.memory.trouble.addr(), pageStride: v.PageStride, scales: v.ScaleOffset(),
+		count: int32(r.Count), first: int32(r.First), t: int32(r.T), heads: int32(v.Heads), group: int32(p.QHeads / v.Heads), gateStride: int32(p.GateStride),
+		tableStride: int32(v.TableStride), pageShift: int32(bits.Len(uint(v.PageTokens)) - 1), pageTokens: int32(v.PageTokens), pageCount: int32(pageCount(v)),
+		dim: int32(v.HeadDim), dtype: int32(v.DType), tokens: int32(r.Tokens), scale: p.Scale}
+	if !p.Gate.Nil() {
+		o.is(p.Gate, "Gate")
+		k.gate = matOf(p.Gate)
+	}
+	if !o.attendTensor(p, k) {
+		launch(o, o.attention.plain, grid(r.Tokens, p.QHeads, 1, 128), k)
+	}
+}
+
+// attendTensor attends by tensor cores if types, shapes and addresses allow it.
+func (o *ops) attendTensor(p kernels.Attend, k attendParams) bool {
+	v, r := p.KV, p.Rows
+	d, pages := bits.Len(uint(v.HeadDim))-7, 0
+	if v.DType == kernels.F8E4M3 {
+		pages = 1
+	}
+	switch {
+	case o.dev.act != kernels.BF16, v.DType == kernels.F32, d < 0 || d > 2 || v.HeadDim != 64<<d, v.PageTokens&(v.PageTokens-1) != 0:
+		return false
+	case (k.q.addr|k.pages)%16 != 0, k.q.stride%8 != 0, k.out.addr%4 != 0, k.out.stride%2 != 0, v.PageStride%16 != 0:
+		return false
+	}
+	k.scale *= math.Log2E
+	if r.T == 0 {
+		o.attendPrefill(o.attention.rows[d][pages], k)
+		return true
+	}
+	rows := r.T * int(k.group)
+	m := min(max(bits.Len(uint(rows-1))-4, 0), 2)
+	return o.attendStep(o.attention.step[d][pages][m], k, ceil(rows, 16<<m))
+}
+
+// attendPrefill attends for up to attendRows rows a launch.
+func (o *ops) attendPrefill(f tensorKernel, k attendParams) {
+	for from, all := 0, int(k.count); from < all; from += attendRows {
+		part := k
+		part.count = int32(min(all-from, attendRows))
+		part.slot, part.n, part.start = k.slot+uint64(4*from), k.n+uint64(4*from), k.start+uint64(4*from)
+		items := int(k.heads) * (ceil(int(k.tokens)*int(k.group), 64) + int(part.count))
+		o.attendLaunch(f, part, items)
+	}
+}
+
+// attendStep attends for as many rows a launch as have space for the sums of their chunks; false: for none.
+func (o *ops) attendStep(f tensorKernel, k attendParams, blocks int) bool {
+	k.chunks = int32(min(ceil(int(k.tableStride*k.pageTokens), attendChunk), ceil(attendItems, int(k.heads))))
+	heads := int(k.t * k.heads * k.group) // of a row
+	sums, stats := heads*int(k.chunks)*int(k.dim)*4, heads*int(k.chunks)*8
+	rows := min(attendScratch/(sums+stats), attendRows)
+	if rows == 0 {
+		return false
+	}
+	k.partial = addr(o.attention.scratch)
+	k.stats = k.partial + uint64(rows*sums)
+	for from, all := 0, int(k.count); from < all; from += rows {
+		part := k
+		part.count, part.first = int32(min(all-from, rows)), k.first+int32(from)*k.t
+		part.slot, part.n = k.slot+uint64(4*from), k.n+uint64(4*from)
+		o.attendLaunch(f, part, int(part.count*k.chunks*k.heads)*blocks)
+		launch(o, o.attention.combine, line(int(part.count)*heads, 128), part)
+	}
+	return true
+}
+
+// attendLaunch starts as many blocks as run at once, if there are that many items.
+func (o *ops) attendLaunch(f tensorKernel, k attendParams, items int) {
+	c := line(min(items, o.dev.gpu.Processors*f.blocks), 128)
+	c.Shared = uint32(f.shared)
+	launch(o, f.function, c, k)
+}

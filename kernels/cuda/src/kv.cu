@@ -1,0 +1,284 @@
+// Keys, values and queries of new tokens, and attention without tensor cores.
+#include "attention.cuh"
+
+constexpr int WIDEST = 256;  // head dim
+constexpr int EACH = WIDEST / 32;
+
+// The row of a token of the launch, -1 if none; j becomes its place in the row, n the row's length.
+__device__ __forceinline__ int row_of_token(int token, int count, int first, int t, uint64_t n_at, uint64_t start_at, int& j, int& n) {
+  const int* lengths = at<const int>(n_at);
+  if (t > 0) {
+    const int r = token / t;
+    j = token % t, n = lengths[r];
+    return r;
+  }
+  const int* starts = at<const int>(start_at);
+  for (int from = 0; from < count; from += 32) {
+    const int r = from + threadIdx.x % 32;
+    int place = -1, length = 0;
+    if (r < count) length = lengths[r], place = first + token - starts[r];
+    const unsigned found = __ballot_sync(~0u, place >= 0 && place < length);
+    if (found) {
+      const int lane = __ffs(found) - 1;
+      j = __shfl_sync(~0u, place, lane), n = __shfl_sync(~0u, length, lane);
+      return from + lane;
+    }
+  }
+  return -1;
+}
+
+struct WriteKV {
+  Mat q, k, v, out;
+  uint64_t slot, n, start, origin, h, pos;  // i32
+  uint64_t pages, table, qnorm, knorm, freq, trouble;
+  int64_t page_stride, scales;
+  int count, first, t, heads, queries, query_stride;
+  int table_stride, page_tokens, page_count, dim, dtype, rotary;
+  float eps, kscale, vscale;
+  int pad;
+};
+
+// One warp a head of a token: first those of q, then k, then v.
+template <typename T>
+__device__ __forceinline__ void write_kv(const WriteKV& p) {
+  __shared__ float turned[4][WIDEST];
+  pdl_begin();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, unit = blockIdx.y * 4 + warp;
+  if (unit >= p.queries + 2 * p.heads) return;
+  int j, n;
+  const int row = row_of_token(blockIdx.x, p.count, p.first, p.t, p.n, p.start, j, n);
+  if (row < 0) return;
+  const int token = p.first + blockIdx.x;
+  const bool query = unit < p.queries, key = !query && unit < p.queries + p.heads;
+  const int head = query ? unit : (unit - p.queries) % p.heads;
+  T* out = row_of<T>(p.out, token) + (int64_t)head * p.dim;
+  if (j >= n) {
+    if (query)
+      for (int d = lane; d < p.dim; d += 32) out[d] = narrow<T>(0.f);
+    return;
+  }
+  const T* from = query ? row_of<const T>(p.q, token) + (int64_t)head * p.query_stride : row_of<const T>(key ? p.k : p.v, token) + (int64_t)head * p.dim;
+  float x[EACH], squares = 0;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const int d = lane + 32 * i;
+    x[i] = d < p.dim ? widen(from[d]) : 0.f;
+    squares = fmaf(x[i], x[i], squares);
+  }
+  const uint64_t norm = query ? p.qnorm : key ? p.knorm : 0;
+  if (norm) {
+    const float factor = 1.f / sqrtf(warp_sum(squares) / p.dim + p.eps);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+      if (lane + 32 * i < p.dim) x[i] *= factor * at<const float>(norm)[lane + 32 * i];
+  }
+  if (p.rotary > 0 && (query || key)) {
+    const int half = p.rotary / 2;
+    const float position = (float)at<const int>(p.pos)[token];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) turned[warp][lane + 32 * i] = x[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      const int d = lane + 32 * i;
+      if (d >= p.rotary) continue;
+      float sine, cosine;
+      sincosf(position * at<const float>(p.freq)[d % half], &sine, &cosine);
+      x[i] = d < half ? x[i] * cosine - turned[warp][d + half] * sine : x[i] * cosine + turned[warp][d - half] * sine;
+    }
+  }
+  if (query) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+      if (lane + 32 * i < p.dim) out[lane + 32 * i] = narrow<T>(x[i]);
+    return;
+  }
+  const int slot = at<const int>(p.slot)[row], place = at<const int>(p.origin)[slot] + at<const int>(p.h)[slot] + j;
+  const int id = at<const int>(p.table)[(int64_t)slot * p.table_stride + place / p.page_tokens];
+  if ((unsigned)id >= (unsigned)p.page_count) {
+    if (lane == 0) report(p.trouble, TROUBLE_PAGE, id);
+    return;
+  }
+  const uint64_t page = p.pages + id * p.page_stride;
+  const int64_t line = ((key ? 0 : p.heads) + head) * (int64_t)p.page_tokens + place % p.page_tokens;
+  float scale = key ? p.kscale : p.vscale;
+  if (p.dtype == F8E4M3) {
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) most = fmaxf(most, fabsf(x[i]));
+    most = warp_max(most);
+    if (scale == 0) scale = most / 448.f;
+    if (scale == 0) scale = 1;
+    if (lane == 0) at<float>(page + p.scales)[line] = scale;
+  }
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const int d = lane + 32 * i;
+    if (d >= p.dim) continue;
+    const int64_t to = line * p.dim + d;
+    if (p.dtype == F32)
+      at<float>(page)[to] = x[i];
+    else if (p.dtype == BF16)
+      at<bf16>(page)[to] = __float2bfloat16_rn(x[i]);
+    else
+      at<uint8_t>(page)[to] = __nv_cvt_float_to_fp8(x[i] / scale, __NV_SATFINITE, __NV_E4M3);
+  }
+}
+extern "C" __global__ void __launch_bounds__(128) write_kv_f32(PARAMS(WriteKV, p)) { write_kv<float>(p); }
+extern "C" __global__ void __launch_bounds__(128) write_kv_bf16(PARAMS(WriteKV, p)) { write_kv<bf16>(p); }
+
+// Adds up the chunks of a head of a token of step rows: blocks of 128 threads, D / 4 of them a chunk.
+template <typename T>
+__device__ __forceinline__ void combine(const Attend& p) {
+  __shared__ float weight[ITEMS + 1], space[33];
+  __shared__ float4 part[128];
+  pdl_begin();
+  const int queries = p.heads * p.group, token = blockIdx.x / queries, head = blockIdx.x % queries, row = token / p.t, j = token % p.t;
+  const int n = at<const int>(p.n)[row], lanes = p.dim / 4, lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = 128 / lanes;
+  T* out = row_of<T>(p.out, p.first + token) + (int64_t)head * p.dim + lane * 4;
+  if (j >= n) {
+    if (group == 0)
+      for (int i = 0; i < 4; i++) out[i] = narrow<T>(0.f);
+    return;
+  }
+  const int slot = at<const int>(p.slot)[row], context = at<const int>(p.origin)[slot] + at<const int>(p.h)[slot] + n;
+  const int size = chunk_of(context, p.heads), chunks = (context + size - 1) / size;
+  const int64_t first = (int64_t)blockIdx.x * p.chunks;
+  const float2* stats = at<const float2>(p.stats) + first;
+  float most = -INFINITY;
+  for (int i = threadIdx.x; i < chunks; i += 128) most = fmaxf(most, stats[i].x);
+  most = warp_max(most);
+  if (threadIdx.x % 32 == 0) space[threadIdx.x / 32] = most;
+  __syncthreads();
+  most = fmaxf(fmaxf(space[0], space[1]), fmaxf(space[2], space[3]));
+  __syncthreads();
+  float sum = 0;
+  for (int i = threadIdx.x; i < chunks; i += 128) {
+    const float2 v = stats[i];
+    const float w = power2(v.x - most);
+    weight[i] = w;
+    sum = fmaf(w, v.y, sum);
+  }
+  sum = block_sum(sum, space);  // a barrier, which the weights need too
+  const float4* sums = at<const float4>(p.partial) + first * lanes + lane;
+  float4 o = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+  for (int i = group; i < chunks; i += groups) {
+    const float4 v = sums[(int64_t)i * lanes];
+    const float w = weight[i];
+    o.x = fmaf(w, v.x, o.x), o.y = fmaf(w, v.y, o.y), o.z = fmaf(w, v.z, o.z), o.w = fmaf(w, v.w, o.w);
+  }
+  part[threadIdx.x] = o;
+  __syncthreads();
+  if (group > 0) return;
+  for (int i = 1; i < groups; i++) {
+    const float4 v = part[i * lanes + lane];
+    o.x += v.x, o.y += v.y, o.z += v.z, o.w += v.w;
+  }
+  const float y[4] = {o.x / sum, o.y / sum, o.z / sum, o.w / sum};
+  const T* gate = p.gate.p ? row_of<const T>(p.gate, p.first + token) + (int64_t)head * p.gate_stride + lane * 4 : nullptr;
+  for (int i = 0; i < 4; i++) out[i] = narrow<T>(gate ? y[i] * sigmoid(widen(gate[i])) : y[i]);
+}
+extern "C" __global__ void __launch_bounds__(128) attend_combine(PARAMS(Attend, p)) { combine<bf16>(p); }
+
+__device__ __forceinline__ float element(const float* p, int64_t i) { return p[i]; }
+__device__ __forceinline__ float element(const bf16* p, int64_t i) { return __bfloat162float(p[i]); }
+__device__ __forceinline__ float element(const uint8_t* p, int64_t i) { return load_as(F8E4M3, reinterpret_cast<uint64_t>(p), i); }
+
+// Any head dim up to WIDEST, any types: a block a query head of a token, the same for step and prefill rows. Warp w takes
+// the tokens w, w+4, ..., four at a time; lane l the dims l, l+32, ...
+template <typename T, typename E>
+__device__ __forceinline__ void attend_plain(const Attend& p) {
+  constexpr int AT_ONCE = 4;
+  __shared__ float sums[4][WIDEST], most[4], total[4];
+  pdl_begin();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y, token = p.first + blockIdx.x;
+  int j, n;
+  const int row = row_of_token(blockIdx.x, p.count, p.first, p.t, p.n, p.start, j, n);
+  if (row < 0) return;
+  T* out = row_of<T>(p.out, token) + (int64_t)head * p.dim;
+  if (j >= n) {
+    for (int d = threadIdx.x; d < p.dim; d += 128) out[d] = narrow<T>(0.f);
+    return;
+  }
+  const int slot = at<const int>(p.slot)[row], length = at<const int>(p.origin)[slot] + at<const int>(p.h)[slot] + j + 1;
+  const int* table = at<const int>(p.table) + (int64_t)slot * p.table_stride;
+  const T* from = row_of<const T>(p.q, token) + (int64_t)head * p.dim;
+  float q[EACH], o[EACH] = {}, top = -INFINITY, sum = 0;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) q[i] = lane + 32 * i < p.dim ? widen(from[lane + 32 * i]) * p.scale : 0.f;
+
+  for (int first = warp; first < length; first += 4 * AT_ONCE) {
+    const E *keys[AT_ONCE], *values[AT_ONCE];
+    float score[AT_ONCE], vscale[AT_ONCE];
+#pragma unroll
+    for (int u = 0; u < AT_ONCE; u++) {
+      const int t = first + 4 * u;
+      int id = t < length ? table[t / p.page_tokens] : -1;
+      if ((unsigned)id >= (unsigned)p.page_count) {
+        if (t < length && lane == 0) report(p.trouble, TROUBLE_PAGE, id);
+        id = -1;
+      }
+      const uint64_t page = p.pages + max(id, 0) * p.page_stride;
+      const int64_t line = (int64_t)(head / p.group) * p.page_tokens + t % p.page_tokens, apart = (int64_t)p.heads * p.page_tokens;
+      keys[u] = id < 0 ? nullptr : at<const E>(page) + line * p.dim, values[u] = keys[u] + apart * p.dim;
+      score[u] = 0, vscale[u] = 1;
+      if (id < 0) continue;
+      float kscale = 1;
+      if (sizeof(E) == 1) kscale = at<const float>(page + p.scales)[line], vscale[u] = at<const float>(page + p.scales)[line + apart];
+#pragma unroll
+      for (int i = 0; i < EACH; i++)
+        if (lane + 32 * i < p.dim) score[u] = fmaf(q[i], element(keys[u], lane + 32 * i) * kscale, score[u]);
+    }
+    float now = top;
+#pragma unroll
+    for (int u = 0; u < AT_ONCE; u++) {
+      score[u] = keys[u] ? warp_sum(score[u]) : -INFINITY;
+      now = fmaxf(now, score[u]);
+    }
+    const float shrink = now == -INFINITY ? 1.f : expf(top - now);
+    sum *= shrink;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) o[i] *= shrink;
+#pragma unroll
+    for (int u = 0; u < AT_ONCE; u++) {
+      if (!keys[u]) continue;
+      const float w = expf(score[u] - now);
+      sum += w;
+#pragma unroll
+      for (int i = 0; i < EACH; i++)
+        if (lane + 32 * i < p.dim) o[i] = fmaf(w, element(values[u], lane + 32 * i) * vscale[u], o[i]);
+    }
+    top = now;
+  }
+#pragma unroll
+  for (int i = 0; i < EACH; i++) sums[warp][lane + 32 * i] = o[i];
+  if (lane == 0) most[warp] = top, total[warp] = sum;
+  __syncthreads();
+  top = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+  float weight[4];
+  sum = 0;
+#pragma unroll
+  for (int w = 0; w < 4; w++) weight[w] = most[w] == -INFINITY ? 0.f : expf(most[w] - top), sum = fmaf(weight[w], total[w], sum);
+  const T* gate = p.gate.p ? row_of<const T>(p.gate, token) + (int64_t)head * p.gate_stride : nullptr;
+  for (int d = threadIdx.x; d < p.dim; d += 128) {
+    float y = 0;
+#pragma unroll
+    for (int w = 0; w < 4; w++) y = fmaf(weight[w], sums[w][d], y);
+    y /= sum;
+    if (gate) y *= sigmoid(widen(gate[d]));
+    out[d] = narrow<T>(y);
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ void attend_any(const Attend& p) {
+  if (p.dtype == F32)
+    attend_plain<T, float>(p);
+  else if (p.dtype == BF16)
+    attend_plain<T, bf16>(p);
+  else
+    attend_plain<T, uint8_t>(p);
+}
+extern "C" __global__ void __launch_bounds__(128) attend_f32(PARAMS(Attend, p)) { attend_any<float>(p); }
+extern "C" __global__ void __launch_bounds__(128) attend_bf16(PARAMS(Attend, p)) { attend_any<bf16>(p); }
