@@ -3,49 +3,64 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"reprise/internal/golden"
 	"reprise/kernels"
+	"reprise/spec"
 )
 
-// mtpGoldens are the goldens with an MTP head.
-func mtpGoldens() []string {
-	return []string{"nemotron-latent-mtp", "qwen35-dense-tied-mtp", "qwen35-moe-mtp", "demo-nemotron", "demo-qwen35"}
+// tinyDrafting are the small goldens with an MTP head.
+func tinyDrafting() []string {
+	return []string{"nemotron-latent-mtp", "qwen35-dense-tied-mtp", "qwen35-moe-mtp"}
 }
 
-func forDrafting(t *testing.T, f func(*testing.T, *golden.Golden)) {
-	for _, name := range mtpGoldens() {
+// forDrafting runs f on the goldens with an MTP head; on the small ones only where demos would take too long.
+func forDrafting(t *testing.T, demos bool, f func(*testing.T, *golden.Golden)) {
+	names := tinyDrafting()
+	if demos {
+		names = append(names, "demo-nemotron", "demo-qwen35")
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) { f(t, golden.Open(t, name)) })
 	}
 }
 
-// watched is a device that hands every operation of programs to hooks.
+// watched is a device whose programs call hooks in place of two operations.
 type watched struct {
 	kernels.Device
-	hook watchedOps
+	hooks watchedOps
 }
 
 type watchedOps struct {
 	kernels.Ops
 	commit func(o kernels.Ops, p kernels.Commit)
+	begin  func(o kernels.Ops, p kernels.DraftBegin)
 	next   func(o kernels.Ops, p kernels.DraftNext)
 }
 
 func (w *watched) Submit(p kernels.Program) {
 	w.Device.Submit(kernels.ProgramFunc(func(o kernels.Ops) {
-		h := w.hook
+		h := w.hooks
 		h.Ops = o
 		p.Run(h)
 	}))
 }
 
 func (w watchedOps) Commit(p kernels.Commit) {
-	if w.commit != nil {
-		w.commit(w.Ops, p)
+	if w.commit == nil {
+		w.Ops.Commit(p)
 		return
 	}
-	w.Ops.Commit(p)
+	w.commit(w.Ops, p)
+}
+
+func (w watchedOps) DraftBegin(p kernels.DraftBegin) {
+	w.Ops.DraftBegin(p)
+	if w.begin != nil {
+		w.begin(w.Ops, p)
+	}
 }
 
 func (w watchedOps) DraftNext(p kernels.DraftNext) {
@@ -55,64 +70,192 @@ func (w watchedOps) DraftNext(p kernels.DraftNext) {
 	}
 }
 
-func readInts(o kernels.Ops, b kernels.Buffer) []int32 {
-	host := make([]int32, b.Size/4)
-	o.Download(bytesOf(host), b)
+func fetch(o kernels.Ops, b kernels.Buffer, from, n int) []int32 {
+	host := make([]int32, n)
+	o.Download(bytesOf(host), b.Slice(int64(from)*4, int64(n)*4))
 	return host
 }
 
-// TestGoldenDrafts rejects every draft, so that a draft follows each of the first tokens, and compares them all.
+func put(o kernels.Ops, b kernels.Buffer, from int, v ...int32) {
+	o.Upload(b.Slice(int64(from)*4, int64(len(v))*4), bytesOf(v))
+}
+
+// rejecting accepts no draft: none equals a token.
+func rejecting(o kernels.Ops, p kernels.Commit) {
+	put(o, p.Slots.Drafts, 0, slices.Repeat([]int32{-1}, int(p.Slots.Drafts.Size/4))...)
+	o.Commit(p)
+}
+
+// recorder collects the drafts of each slot.
+type recorder map[int32][][]int32
+
+func (r recorder) next(k int) func(o kernels.Ops, p kernels.DraftNext) {
+	return func(o kernels.Ops, p kernels.DraftNext) {
+		rows, stride := p.Logits.Rows, p.Slots.DraftStride
+		slot, left := fetch(o, p.Slot, 0, rows), fetch(o, p.Left, 0, rows)
+		for i := range rows {
+			if p.Index == k-1 && left[i] == int32(k) {
+				r[slot[i]] = append(r[slot[i]], fetch(o, p.Slots.Drafts, int(slot[i])*stride, k))
+			}
+		}
+	}
+}
+
+// TestGoldenDrafts rejects every draft, so that drafts follow each token, and compares those behind the first ones: alone
+// and with others in the batch, prompts whole and in chunks beside rows that verify.
 func TestGoldenDrafts(t *testing.T) {
-	forDrafting(t, func(t *testing.T, g *golden.Golden) {
-		for _, o := range []Options{{}, {MaxTokens: 16, PageTokens: 4, Window: 8}} {
-			for i := range g.Cases {
-				testDrafts(t, g, o, &g.Cases[i])
-			}
+	forDrafting(t, true, func(t *testing.T, g *golden.Golden) {
+		for _, o := range []Options{{}, {MaxTokens: 40, PageTokens: 4, Window: 8}, {MaxSeqs: 1, MaxTokens: 16, Window: 4}} {
+			testDrafts(t, g, o)
 		}
 	})
 }
 
-func testDrafts(t *testing.T, g *golden.Golden, o Options, c *golden.Case) {
+func testDrafts(t *testing.T, g *golden.Golden, o Options) {
 	t.Helper()
+	k, got := len(g.Cases[0].Drafts[0]), recorder{}
 	dev := &watched{Device: device(t)}
-	var got [][]int32
-	k := len(c.Drafts[0])
-	dev.hook.commit = func(o kernels.Ops, p kernels.Commit) {
-		drafts := p.Slots.Drafts // none equals what is sampled
-		wrong := make([]int32, drafts.Size/4)
-		for i := range wrong {
-			wrong[i] = -1
-		}
-		o.Upload(drafts, bytesOf(wrong))
-		o.Commit(p)
+	dev.hooks.commit, dev.hooks.next = rejecting, got.next(k)
+	o.Drafts, o.FixedDepth = k, true
+	e := openOn(t, dev, g, o)
+	checkGreedy(t, e, g)
+	if a := e.Stats().Drafts; a.Accepted != 0 || a.Drafted == 0 {
+		t.Errorf("%+v: all drafts should have been rejected", a)
 	}
-	dev.hook.next = func(o kernels.Ops, p kernels.DraftNext) {
-		if p.Index == k-1 {
-			slot := readInts(o, p.Slot.Slice(0, 4))[0]
-			if left := readInts(o, p.Left.Slice(0, 4))[0]; left == int32(k) {
-				size := int64(p.Slots.DraftStride) * 4
-				got = append(got, readInts(o, p.Slots.Drafts.Slice(int64(slot)*size, size)))
+	for _, c := range g.Cases {
+		found := false
+		for _, list := range got {
+			for from := range list { // one slot serves one case after another when they take turns
+				found = found || len(list)-from >= len(c.Drafts) && fmt.Sprint(list[from:from+len(c.Drafts)]) == fmt.Sprint(c.Drafts)
+			}
+		}
+		if !found {
+			t.Errorf("%+v, prompt of %d: nobody drafted %v", o, len(c.Prompt), c.Drafts)
+			for slot, list := range got {
+				t.Logf("slot %d: %v", slot, list[:min(8, len(list))])
 			}
 		}
 	}
-	o.Drafts, o.FixedDepth, o.MaxSeqs = k, true, 1
-	e := openOn(t, dev, g, o)
-	r := read(t, submit(t, e, greedy(c.Prompt, len(c.Greedy))))
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	if !slices.Equal(r.ids(), c.Greedy) {
-		t.Errorf("prompt of %d: %v, want %v", len(c.Prompt), r.ids(), c.Greedy)
-	}
-	if len(got) < len(c.Drafts) || fmt.Sprint(got[:len(c.Drafts)]) != fmt.Sprint(c.Drafts) {
-		t.Errorf("prompt of %d:\n got %v\nwant %v", len(c.Prompt), got, c.Drafts)
-	}
 }
 
-func TestSpeculativeGreedy(t *testing.T) {
-	forDrafting(t, func(t *testing.T, g *golden.Golden) {
-		for k := 1; k <= 7; k++ {
-			checkGreedy(t, open(t, g, Options{Drafts: k, FixedDepth: true}), g)
+// TestGoldenAcceptance: what is accepted is what the oracle's drafts and ids imply.
+func TestGoldenAcceptance(t *testing.T) {
+	forDrafting(t, true, func(t *testing.T, g *golden.Golden) {
+		for _, c := range g.Cases {
+			e := open(t, g, Options{Drafts: len(c.Drafts[0]), FixedDepth: true})
+			n := len(c.Drafts) // known drafts: behind the first n tokens
+			read(t, submit(t, e, greedy(c.Prompt, n)))
+			var want spec.Acceptance
+			for at := 1; at < n; {
+				drafts := c.Drafts[at-1]
+				verified := min(len(drafts), n-at-1) // the row is cut to the room that is left
+				a := 0
+				for a < verified && drafts[a] == c.Greedy[at+a] {
+					a++
+				}
+				want.Add(verified, a)
+				at += 1 + a
+			}
+			if got := e.Stats().Drafts; got != want {
+				t.Errorf("prompt of %d: %+v, want %+v", len(c.Prompt), got, want)
+			}
 		}
 	})
+}
+
+// TestSpeculativeGreedy: whatever is drafted, with every window and in chunks too, the ids are the golden ones. Two drafts
+// in three are right.
+func TestSpeculativeGreedy(t *testing.T) {
+	forDrafting(t, true, func(t *testing.T, g *golden.Golden) {
+		at := 0
+		for k := 1; k <= spec.MaxDepth; k++ {
+			for _, window := range []int{8, 16, 32} {
+				for _, tokens := range []int{16, 2048} {
+					if at++; at%5 != 0 && (testing.Short() || strings.HasPrefix(g.Name, "demo-")) {
+						continue
+					}
+					o := Options{Drafts: k, FixedDepth: true, Window: window, MaxTokens: tokens}
+					e := openPrompted(t, device(t), g, o, &prompter{texts: texts(g), wrong: some})
+					checkGreedy(t, e, g)
+					if e.Stats().Drafts.Accepted == 0 {
+						t.Error("no draft was accepted: the test shows nothing")
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestSpeculativeByTheHead is the same with the head's own drafts, and with depths that measured costs decide.
+func TestSpeculativeByTheHead(t *testing.T) {
+	forDrafting(t, true, func(t *testing.T, g *golden.Golden) {
+		for _, o := range []Options{{Drafts: 2, FixedDepth: true}, {Drafts: 7, FixedDepth: true, Window: 8, MaxTokens: 40}, {Drafts: 5}} {
+			e := open(t, g, o)
+			for range 2 {
+				checkGreedy(t, e, g)
+			}
+		}
+	})
+}
+
+// TestSpeculativePreempted runs in a pool too small for all, swapping and computing again.
+func TestSpeculativePreempted(t *testing.T) {
+	forDrafting(t, false, func(t *testing.T, g *golden.Golden) {
+		longest, all := pagesFor(g, 4)
+		for _, swap := range []int64{0, 1} {
+			for _, method := range []spec.Method{spec.MTPHead, spec.NGram} {
+				o := Options{
+					Drafts: 3, FixedDepth: true, DraftMethod: method, PageTokens: 4, KVBlocks: min(longest+2, all-1), SwapBytes: swap, MaxTokens: 64,
+				}
+				e := openPrompted(t, device(t), g, o, &prompter{texts: texts(g), wrong: some})
+				checkGreedy(t, e, g)
+				if s := e.Stats(); s.Preemptions == 0 || s.Drafts.Accepted == 0 {
+					t.Errorf("%s: %d preemptions, %d drafts accepted: the test shows nothing", method, s.Preemptions, s.Drafts.Accepted)
+				}
+			}
+		}
+	})
+}
+
+// TestSpeculativeMixed: requests that never draft and such that do, in one batch.
+func TestSpeculativeMixed(t *testing.T) {
+	forDrafting(t, false, func(t *testing.T, g *golden.Golden) {
+		o := Options{Drafts: 3, FixedDepth: true, MaxTokens: 48}
+		e := openPrompted(t, device(t), g, o, &prompter{texts: texts(g), wrong: some})
+		var running []*Sequence
+		for i, c := range slices.Concat(g.Cases, g.Cases) {
+			r := greedy(c.Prompt, len(c.Greedy))
+			r.NoDrafts = i%2 == 0 == (i < len(g.Cases))
+			running = append(running, submit(t, e, r))
+		}
+		for i, s := range running {
+			c := g.Cases[i%len(g.Cases)]
+			if got := read(t, s).ids(); !slices.Equal(got, c.Greedy) {
+				t.Errorf("case %d:\n got %v\nwant %v", i, got, c.Greedy)
+			}
+		}
+		if e.Stats().Drafts.Accepted == 0 {
+			t.Error("no draft was accepted: the test shows nothing")
+		}
+	})
+}
+
+// TestNeverDraftingCostsNothing: without a request that drafts the head does not run, and steps have one token a row.
+func TestNeverDraftingCostsNothing(t *testing.T) {
+	g := golden.Open(t, "qwen35-moe-mtp")
+	dev := &watched{Device: device(t)}
+	dev.hooks.begin = func(kernels.Ops, kernels.DraftBegin) { t.Error("the head ran") }
+	widest := 0
+	dev.hooks.commit = func(o kernels.Ops, p kernels.Commit) { widest = max(widest, p.Step.T); o.Commit(p) }
+	e := openOn(t, dev, g, Options{Drafts: 3})
+	for _, c := range g.Cases {
+		r := greedy(c.Prompt, len(c.Greedy))
+		r.NoDrafts = true
+		if got := read(t, submit(t, e, r)).ids(); !slices.Equal(got, c.Greedy) {
+			t.Errorf("got %v, want %v", got, c.Greedy)
+		}
+	}
+	if widest != 1 {
+		t.Errorf("steps of %d tokens a row", widest)
+	}
 }

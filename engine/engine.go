@@ -69,6 +69,16 @@ type Engine struct {
 // New makes an engine for a loaded model and starts its loop. The device and the model's weights are the caller's to
 // close, after Close.
 func New(dev kernels.Device, m model.Model, spec model.Spec, p *Plan, o Options) (*Engine, error) {
+	e, err := build(dev, m, spec, p, o)
+	if err != nil {
+		return nil, err
+	}
+	go e.loop()
+	return e, nil
+}
+
+// build makes an engine whose loop does not run yet.
+func build(dev kernels.Device, m model.Model, spec model.Spec, p *Plan, o Options) (*Engine, error) {
 	o = o.withDefaults(dev, spec.Vocab)
 	e := &Engine{
 		dev: dev, model: m, spec: spec, options: o, plan: p, log: o.Log,
@@ -81,7 +91,6 @@ func New(dev kernels.Device, m model.Model, spec model.Spec, p *Plan, o Options)
 	if err := e.allocate(); err != nil {
 		return nil, err
 	}
-	go e.loop()
 	return e, nil
 }
 
@@ -212,24 +221,29 @@ func (e *Engine) Err() error {
 // loop runs until Close, or until the device is beyond use.
 func (e *Engine) loop() {
 	defer close(e.done)
-	for {
-		e.takeIncoming()
-		e.takeCancelled()
-		launched := e.launch()
-		if previous := e.lanes[e.next]; previous.busy { // the lane not used last
-			e.collect(previous)
-		} else if !launched {
-			if last := e.lanes[1-e.next]; last.busy {
-				e.collect(last)
-			} else if !e.rest() {
-				return
-			}
-		}
-		if e.fatal.Load() != nil {
-			e.failAll()
-			return
+	for e.turn() {
+	}
+}
+
+// turn launches a step, if there is one, and collects the one before it. It reports whether the loop goes on.
+func (e *Engine) turn() bool {
+	e.takeIncoming()
+	e.takeCancelled()
+	launched := e.launch()
+	if previous := e.lanes[e.next]; previous.busy { // the lane not used last
+		e.collect(previous)
+	} else if !launched {
+		if last := e.lanes[1-e.next]; last.busy {
+			e.collect(last)
+		} else if !e.rest() {
+			return false
 		}
 	}
+	if e.fatal.Load() != nil {
+		e.failAll()
+		return false
+	}
+	return true
 }
 
 // rest waits for work with nothing in flight; false when the engine shall end.

@@ -91,7 +91,12 @@ func read(t testing.TB, s *Sequence) result {
 	}
 }
 
-func submit(t testing.TB, e *Opened, r Request) *Sequence {
+// generator is an Engine, opened or not.
+type generator interface {
+	Submit(r Request) (*Sequence, error)
+}
+
+func submit(t testing.TB, e generator, r Request) *Sequence {
 	t.Helper()
 	s, err := e.Submit(r)
 	if err != nil {
@@ -101,7 +106,7 @@ func submit(t testing.TB, e *Opened, r Request) *Sequence {
 }
 
 // checkGreedy runs all cases at once and compares with the golden ids.
-func checkGreedy(t *testing.T, e *Opened, g *golden.Golden) {
+func checkGreedy(t *testing.T, e generator, g *golden.Golden) {
 	t.Helper()
 	var all []*Sequence
 	for _, c := range g.Cases {
