@@ -43,12 +43,35 @@ func attentionCases(short bool) []testcase {
 	add("attend wide", func(b *bench) { b.wide = true; attendCase(b, s, 3, 1, true) })
 	add("attend sharp", func(b *bench) { attendCase(b, s, 2, 40, false) })
 	add("attend sharp packed", func(b *bench) { attendCase(b, s, 0, 40, true) })
-	for _, t := range []int{2, 0} {
-		long := []kvRow{{slot: 2, position: 1500, n: 2, seed: 1}, {slot: 1, position: 3, n: 1, seed: 2}}
-		add(fmt.Sprintf("attend long T%d", t), func(b *bench) { attendRows(b, shape{2, 1, 64, 16, kernels.F32}, long, t, 1, false) })
+	for _, x := range longShapes {
+		for _, t := range []int{1, 8, 0} {
+			if short && (x.dim > 128 || t == 1) {
+				continue
+			}
+			add(fmt.Sprintf("attend long %v T%d", x, t), func(b *bench) { attendRows(b, x, longRows(t), t, 1, x.heads > 1) })
+		}
 	}
 	add("chunks", func(b *bench) { chunksCase(b, s) })
 	return list
+}
+
+// longShapes are those of real layers that devices have kernels of their own for, and one that has none.
+var longShapes = []shape{
+	{2, 1, 64, 16, kernels.F32},
+	{5, 1, 128, 16, kernels.BF16},
+	{16, 1, 128, 16, kernels.F8E4M3},
+	{4, 2, 64, 16, kernels.F8E4M3},
+	{4, 1, 256, 16, kernels.BF16},
+	{8, 2, 256, 32, kernels.F8E4M3},
+}
+
+// longRows is rows whose contexts devices may cut, beside a short one.
+func longRows(t int) []kvRow {
+	n := min(max(t, 1), 5)
+	if t == 0 {
+		n = 37
+	}
+	return []kvRow{{slot: 2, position: 1500, n: n, seed: 1}, {slot: 1, position: 3, n: 1, seed: 2}, {slot: 3, position: 379, n: max(n-1, 1), seed: 3}}
 }
 
 // kvRows is rows with contexts from none to several pages; a null row and one that is not active between them.

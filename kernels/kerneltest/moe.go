@@ -29,6 +29,10 @@ func moeCases() []testcase {
 	return append(list,
 		testcase{"experts latent wide", func(b *bench) { b.wide = true; expertsCase(b, kernels.BF16, kernels.ReLU2, true, 9, 16, 130, 5) }},
 		testcase{"experts no tokens", func(b *bench) { expertsTokens(b, kernels.BF16, kernels.SiLUMul, true, 4, 8, 8, 2, 0) }},
+		testcase{"experts aligned silu", func(b *bench) { expertsTokens(b, kernels.BF16, kernels.SiLUMul, true, 6, 64, 72, 2, 40) }},
+		testcase{"experts aligned relu2", func(b *bench) { expertsTokens(b, kernels.BF16, kernels.ReLU2, false, 6, 72, 90, 3, 12) }},
+		testcase{"experts crowded", func(b *bench) { expertsTokens(b, kernels.BF16, kernels.SiLUMul, true, 3, 40, 24, 2, 150) }},
+		testcase{"experts of many columns", func(b *bench) { expertsTokens(b, kernels.BF16, kernels.ReLU2, true, 4, 1096, 40, 2, 5) }},
 		testcase{"experts many tokens", func(b *bench) { expertsTokens(b, kernels.F32, kernels.SiLUMul, true, 4, 17, 9, 2, 70) }})
 }
 
