@@ -190,7 +190,8 @@ func (e *Engine) wakeUp() {
 	}
 }
 
-// Close refuses new requests, lets the submitted ones finish, and stops the loop.
+// Close refuses new requests, lets the submitted ones finish, and stops the loop. It is an error if some slot, block or page
+// did not come back.
 func (e *Engine) Close() error {
 	e.gate.Lock()
 	e.closing.Store(true)
@@ -200,7 +201,7 @@ func (e *Engine) Close() error {
 	if f := e.fatal.Load(); f != nil {
 		return *f
 	}
-	return nil
+	return e.states.Idle()
 }
 
 // Abort cancels everything that was submitted; Close then returns soon.

@@ -41,9 +41,6 @@ func openOn(t testing.TB, dev kernels.Device, g *golden.Golden, o Options) *Open
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := e.states.Idle(); err != nil {
-			t.Error(err)
-		}
 		if err := dev.Close(); err != nil {
 			t.Error(err)
 		}

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -125,4 +127,31 @@ func encode(t *testing.T, m map[string]json.RawMessage) []byte {
 	}
 	b.WriteByte('}')
 	return []byte(b.String())
+}
+
+// unpack reads a file that is compressed as its name says.
+func unpack(t *testing.T, path string) []byte {
+	t.Helper()
+	var r io.Reader
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	switch filepath.Ext(path) {
+	case ".gz":
+		r, err = gzip.NewReader(f)
+	case ".zst":
+		r, err = zstd.NewReader(f)
+	default:
+		r = f
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }

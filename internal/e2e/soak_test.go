@@ -1,0 +1,280 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestSoak: mixed requests on a server with a small pool: whole answers, streams, slow readers, hang-ups, bad bodies,
+// preemptions. Every answer is that of the quiet run before, memory does not grow, and the server ends clean: what the
+// engine finds still owned when it closes is an error of the program.
+func TestSoak(t *testing.T) {
+	if testing.Short() && racing {
+		t.Log("few requests: the race detector is slow")
+	}
+	for _, v := range []struct {
+		name  string
+		flags []string
+	}{
+		{"plain", nil},
+		{"mtp", []string{"--speculative-config", `{"method":"mtp","num_speculative_tokens":3}`}},
+		{"ngram", []string{"--speculative-config", `{"method":"ngram","num_speculative_tokens":4,"adaptive":false}`}},
+	} {
+		t.Run(v.name, func(t *testing.T) { soak(t, v.flags, v.name == "plain") })
+	}
+}
+
+// soakModel is a tiny model with text, an MTP head and made-up weights.
+func soakModel(t *testing.T) []string {
+	t.Helper()
+	dir := golden(t, "qwen35-dense-tied-mtp").withText(t, "demo-qwen35").write(t)
+	return []string{"--model", dir, "--served-model-name", "tiny", "--load-format", "dummy", "--seed", "3", "--max-model-len", "256"}
+}
+
+func soak(t *testing.T, flags []string, long bool) {
+	args := append(soakModel(t), "--max-num-seqs", "12", "--num-kv-blocks", "34", "--max-num-batched-tokens", "1024", "--gpu-memory-utilization", "0.2")
+	s := serve(t, append(args, flags...)...)
+	w := &soaker{server: s, calls: soakCalls()}
+	w.quiet(t)
+	before := s.metric("go_goroutines")
+	first, rest := 1000, 9000
+	switch {
+	case testing.Short() || racing:
+		first, rest = 150, 350
+	case !long:
+		first, rest = 500, 1500
+	}
+	w.run(t, 0, first)
+	settled := w.memory()
+	w.run(t, first, rest)
+	growth := float64(w.memory())/float64(settled) - 1
+	t.Logf("resident memory %d MB after %d requests, %+.2f %% after %d more; %g preemptions", settled>>20, first, 100*growth, rest, s.metric("reprise:num_preemptions_total"))
+	if growth >= 0.02 && long && !racing && !testing.Short() {
+		t.Errorf("resident memory grew by %.2f %%", 100*growth)
+	}
+	if s.metric("reprise:num_preemptions_total") == 0 {
+		t.Error("nothing was preempted: the pool is not small")
+	}
+	w.idle(t, before)
+	s.terminate(endWithin)
+}
+
+// soaker sends calls whose answers it knows.
+type soaker struct {
+	*server
+	calls []call
+	want  []choices
+	fault atomic.Pointer[string]
+}
+
+// soakCalls are requests of many kinds.
+func soakCalls() []call {
+	var out []call
+	add := func(path, format string, a ...any) { out = append(out, call{path, fmt.Sprintf(format, a...)}) }
+	words := strings.Fields("once upon a time there was a fox who lived under an old oak tree near the river and every morning it went out to look for something good to eat")
+	for i := range 8 {
+		prompt := strings.Join(words[i:i+3+i], " ")
+		add(completions, `{"model":"tiny","prompt":%q,"max_tokens":%d,"temperature":0,"return_token_ids":true}`, prompt, 4+i)
+		add(completions, `{"prompt":%q,"max_tokens":9,"seed":%d,"temperature":1,"top_p":0.9,"ignore_eos":true,"return_token_ids":true}`, prompt, i)
+		add(chats, `{"messages":[{"role":"user","content":%q}],"max_tokens":%d,"temperature":0,"return_token_ids":true}`, prompt, 5+i)
+		add(completions, `{"prompt":%q,"max_tokens":%d,"temperature":0,"ignore_eos":true,"return_token_ids":true}`, strings.Repeat(prompt+" ", 40/(3+i)), 60+4*i)
+	}
+	add(completions, `{"prompt":"Once","n":3,"seed":5,"max_tokens":8,"temperature":0.8,"return_token_ids":true}`)
+	add(completions, `{"prompt":[[1,2,3],[4,5,6,7]],"max_tokens":6,"temperature":0,"return_token_ids":true}`)
+	add(completions, `{"prompt":"The river","max_tokens":7,"temperature":0,"logprobs":3,"echo":true}`)
+	add(completions, `{"prompt":"The river","max_tokens":12,"seed":9,"repetition_penalty":1.3,"presence_penalty":0.5,"frequency_penalty":0.4,"logit_bias":{"100":3},"min_tokens":4,"return_token_ids":true}`)
+	add(completions, `{"prompt":"A","max_tokens":1,"temperature":0,"return_token_ids":true}`)
+	add(chats, `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"}],"max_tokens":6,"seed":1,"top_k":5,"logprobs":true,"top_logprobs":2}`)
+	return out
+}
+
+// badCalls are requests that are refused, and how.
+var badCalls = []struct {
+	call
+	status int
+}{
+	{call{completions, `{"prompt":`}, 400}, {call{completions, `[]`}, 400}, {call{completions, `{}`}, 400}, {call{chats, `{"messages":[]}`}, 400},
+	{call{completions, `{"prompt":"x","max_tokens":-1}`}, 400}, {call{completions, `{"prompt":"x","temperature":99}`}, 400},
+	{call{completions, `{"prompt":[1,2,99999]}`}, 400}, {call{completions, `{"prompt":"x","model":"other"}`}, 404},
+	{call{completions, `{"prompt":"` + strings.Repeat("word ", 2000) + `"}`}, 400}, {call{chats, `{"messages":[{"role":"king","content":"x"}]}`}, 400},
+	{call{"/v1/none", `{}`}, 404}, {call{completions, "\x00\xff"}, 400},
+}
+
+// quiet learns the answers, one call at a time.
+func (w *soaker) quiet(t *testing.T) {
+	t.Helper()
+	for _, c := range w.calls {
+		out, err := w.whole(c)
+		if err != nil {
+			t.Fatalf("%s: %v", c.body, err)
+		}
+		streamed, err := w.server.stream(c, 0, 0)
+		if err != nil || streamed.String() != out.String() {
+			t.Fatalf("%s\nstreamed %s (%v)\nwhole    %s", c.body, streamed, err, out)
+		}
+		w.want = append(w.want, out)
+	}
+}
+
+const soakWorkers = 40
+
+// run sends requests from..from+n-1 from several clients.
+func (w *soaker) run(t *testing.T, from, n int) {
+	t.Helper()
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range soakWorkers {
+		group.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n) && w.fault.Load() == nil; i = next.Add(1) - 1 {
+				if err := w.one(rand.New(rand.NewPCG(7, uint64(from)+uint64(i)))); err != nil {
+					text := fmt.Sprintf("request %d: %v", from+int(i), err)
+					w.fault.CompareAndSwap(nil, &text)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if f := w.fault.Load(); f != nil {
+		t.Fatal(*f)
+	}
+}
+
+// one sends a random request in a random way.
+func (w *soaker) one(random *rand.Rand) error {
+	if random.IntN(10) == 0 {
+		return w.bad(random.IntN(len(badCalls)))
+	}
+	i := random.IntN(len(w.calls))
+	c, want := w.calls[i], w.want[i]
+	var got choices
+	var err error
+	switch random.IntN(9) {
+	case 0, 1, 2:
+		got, err = w.whole(c)
+	case 3, 4:
+		got, err = w.server.stream(c, 0, 0)
+	case 5:
+		got, err = w.server.stream(c, 5*time.Millisecond, 0)
+	case 6, 7:
+		if got, err = w.server.stream(c, 0, 1+random.IntN(6)); errors.Is(err, errCut) && got.begins(want) {
+			return nil
+		}
+	default:
+		return w.hangUp(c, time.Duration(random.IntN(30))*time.Millisecond)
+	}
+	if err != nil || got.String() != want.String() {
+		return fmt.Errorf("%s\n     got %s (%v)\nquietly %s", c.body, got, err, want)
+	}
+	return nil
+}
+
+func (w *soaker) bad(i int) error {
+	b := badCalls[i]
+	a, err := w.post(context.Background(), b.path, b.body)
+	if err != nil || a.status != b.status || !strings.Contains(a.body, `"error"`) {
+		return fmt.Errorf("%.100s: %d %s %v, want %d", b.body, a.status, a.body, err, b.status)
+	}
+	return nil
+}
+
+// hangUp gives up before the answer is there, or just as it comes.
+func (w *soaker) hangUp(c call, after time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), after)
+	defer cancel()
+	a, err := w.post(ctx, c.path, c.body)
+	if err == nil && a.status != http.StatusOK || err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %d %s %v", c.body, a.status, a.body, err)
+	}
+	return nil
+}
+
+// memory is the resident memory when the server has had a moment of rest.
+func (w *soaker) memory() int64 {
+	low := int64(1) << 62
+	for range 20 {
+		time.Sleep(50 * time.Millisecond)
+		low = min(low, w.residentBytes())
+	}
+	return low
+}
+
+// idle waits until nothing runs and the goroutines are those of before.
+func (w *soaker) idle(t *testing.T, goroutines float64) {
+	t.Helper()
+	w.client.CloseIdleConnections()
+	var running, waiting, usage, now float64
+	for range 100 {
+		running, waiting, usage = w.metric("reprise:num_requests_running"), w.metric("reprise:num_requests_waiting"), w.metric("reprise:kv_cache_usage_perc")
+		if now = w.metric("go_goroutines"); running+waiting+usage == 0 && now <= goroutines {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("not idle: %g running, %g waiting, %g of the pages used, %g goroutines, %g before", running, waiting, usage, now, goroutines)
+}
+
+// metric is the value of a metric, summed over its labels.
+func (s *server) metric(name string) float64 {
+	s.t.Helper()
+	_, text := s.get("/metrics")
+	sum, found := 0.0, false
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
+			v, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' '):]), 64)
+			if err != nil {
+				s.t.Fatal(line)
+			}
+			sum, found = sum+v, true
+		}
+	}
+	if !found {
+		s.t.Fatalf("no metric %s", name)
+	}
+	return sum
+}
+
+// TestFullQueue: what does not fit the queue is 429 with Retry-After, and the rest is answered.
+func TestFullQueue(t *testing.T) {
+	s := serve(t, append(soakModel(t), "--max-num-seqs", "2", "--max-num-batched-tokens", "64")...)
+	body := `{"prompt":[` + strings.TrimSuffix(strings.Repeat(`[1,2,3],`, 8), ",") + `],"n":128,"max_tokens":100,"ignore_eos":true}`
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	refused := make(chan answer, 8)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if a, err := s.post(ctx, completions, body); err == nil {
+				refused <- a
+				cancel()
+			}
+		})
+	}
+	group.Wait()
+	select {
+	case a := <-refused:
+		var e struct{ Error struct{ Code, Type string } }
+		if err := json.Unmarshal([]byte(a.body), &e); err != nil || a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" || e.Error.Code != "queue_full" {
+			t.Errorf("%d %v %s", a.status, a.header, a.body)
+		}
+	default:
+		t.Error("no request was refused")
+	}
+	for range 100 { // until the engine has seen that the others hung up
+		if a, err := s.post(context.Background(), completions, `{"prompt":[1,2,3],"max_tokens":3}`); err != nil || a.status != http.StatusTooManyRequests {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.must(completions, `{"prompt":[1,2,3],"max_tokens":3}`)
+	s.terminate(endWithin)
+}
