@@ -156,6 +156,9 @@ func driven(t *testing.T, g *golden.Golden, o Options, c *golden.Case, swap func
 // TestSpeculativeChiSquare draws tokens for many seeds with drafts that are right now and then, and compares how often each
 // pair of first tokens occurs with what the model's probabilities, biases, penalties and top-p imply.
 func TestSpeculativeChiSquare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of tokens")
+	}
 	const seeds = 600
 	g := golden.Open(t, "demo-qwen35") // random weights are too sure of themselves
 	prompt := g.Cases[1].Prompt

@@ -107,6 +107,9 @@ func TestGoldenDrafts(t *testing.T) {
 	forDrafting(t, true, func(t *testing.T, g *golden.Golden) {
 		for _, o := range []Options{{}, {MaxTokens: 40, PageTokens: 4, Window: 8}, {MaxSeqs: 1, MaxTokens: 16, Window: 4}} {
 			testDrafts(t, g, o)
+			if testing.Short() && strings.HasPrefix(g.Name, "demo-") {
+				break
+			}
 		}
 	})
 }
@@ -166,7 +169,7 @@ func TestGoldenAcceptance(t *testing.T) {
 // TestSpeculativeGreedy: whatever is drafted, with every window and in chunks too, the ids are the golden ones. Two drafts
 // in three are right.
 func TestSpeculativeGreedy(t *testing.T) {
-	forDrafting(t, true, func(t *testing.T, g *golden.Golden) {
+	forDrafting(t, !testing.Short(), func(t *testing.T, g *golden.Golden) {
 		at := 0
 		for k := 1; k <= spec.MaxDepth; k++ {
 			for _, window := range []int{8, 16, 32} {
@@ -188,7 +191,7 @@ func TestSpeculativeGreedy(t *testing.T) {
 
 // TestSpeculativeByTheHead is the same with the head's own drafts, and with depths that measured costs decide.
 func TestSpeculativeByTheHead(t *testing.T) {
-	forDrafting(t, true, func(t *testing.T, g *golden.Golden) {
+	forDrafting(t, !testing.Short(), func(t *testing.T, g *golden.Golden) {
 		for _, o := range []Options{{Drafts: 2, FixedDepth: true}, {Drafts: 7, FixedDepth: true, Window: 8, MaxTokens: 40}, {Drafts: 5}} {
 			e := open(t, g, o)
 			for range 2 {

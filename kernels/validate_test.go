@@ -90,6 +90,31 @@ func fakeBegin() Begin {
 	return Begin{Step: stepRows(2, 4), Want: room(2), Cursors: fakeCursors(3), Slots: fakeSlots(3), IDs: room(8), Pos: room(8)}
 }
 
+func fakeDrafted(n int) Slots {
+	s := fakeSlots(n)
+	s.DraftCount = room(n)
+	return s
+}
+
+func fakeCommitted() Committed {
+	return Committed{Step: stepRows(2, 4), IDs: room(8), Pos: room(8), Sampled: room(8), Accepted: room(2), Slots: fakeDrafted(3), Want: room(2)}
+}
+
+func fakeDrafting() Drafting { return Drafting{room(3), room(3), room(3)} }
+
+func fakeDraftBegin() DraftBegin {
+	return DraftBegin{Committed: fakeCommitted(), Drafting: fakeDrafting(), Next: room(8), N: room(2), Last: room(2), Left: room(2)}
+}
+
+func fakeDraftNext() DraftNext {
+	return DraftNext{Logits: f32(2, 40), Slot: room(2), Last: room(2), Left: room(2), Pos: room(8), Slots: fakeDrafted(3), Drafting: fakeDrafting(),
+		N: room(2), Next: room(2), NextPos: room(2)}
+}
+
+func fakeDraftLookup() DraftLookup {
+	return DraftLookup{Committed: fakeCommitted(), History: room(3 * 9), HistoryStride: 9, MinMatch: 2, MaxMatch: 3}
+}
+
 type validator interface{ Validate() error }
 
 // broken is a struct of the kind of T with one thing wrong, and the field that the error must name.
@@ -111,6 +136,15 @@ func TestValidateNamesTheField(t *testing.T) {
 		"scatter":      broken(Scatter{Dst: room(4), Index: room(3), Value: room(3), Count: 3}, "Value", func(p *Scatter) { p.Value = room(2) }),
 		"begin drafts": broken(fakeBegin(), "Slots.DraftStride", func(p *Begin) { p.Slots.DraftStride = 2 }),
 		"begin ids":    broken(fakeBegin(), "IDs", func(p *Begin) { p.IDs = room(7) }),
+		"draft counts": broken(fakeBegin(), "Slots.DraftCount", func(p *Begin) { p.Slots.DraftCount = room(2) }),
+		"draft want":   broken(fakeDraftBegin(), "Want", func(p *DraftBegin) { p.Want = room(1) }),
+		"draft next":   broken(fakeDraftBegin(), "Next", func(p *DraftBegin) { p.Next = room(7) }),
+		"draft pairs":  broken(fakeDraftBegin(), "Pairs", func(p *DraftBegin) { p.Pairs = room(2) }),
+		"draft slots":  broken(fakeDraftBegin(), "Slots.DraftCount", func(p *DraftBegin) { p.Slots.DraftCount = Buffer{} }),
+		"draft index":  broken(fakeDraftNext(), "Index", func(p *DraftNext) { p.Index = 3 }),
+		"draft logits": broken(fakeDraftNext(), "Logits", func(p *DraftNext) { p.Logits.DType = BF16; p.Logits.Buf.Size /= 2 }),
+		"draft match":  broken(fakeDraftLookup(), "MinMatch", func(p *DraftLookup) { p.MinMatch = 4 }),
+		"draft past":   broken(fakeDraftLookup(), "History", func(p *DraftLookup) { p.HistoryStride = 10 }),
 		"embed":        broken(Embed{fakeWeight{1, 9, 6}, room(2), f32(2, 6)}, "Out", func(p *Embed) { p.Out = f32(2, 5) }),
 		"embed nil":    broken(Embed{fakeWeight{1, 9, 6}, room(2), f32(2, 6)}, "Table", func(p *Embed) { p.Table = nil }),
 		"norm add":     broken(Norm{X: f32(2, 6), Y: f32(2, 6), Weight: room(6)}, "Add", func(p *Norm) { p.Add = f32(1, 6) }),
@@ -184,9 +218,10 @@ func TestValidateEmptyBatches(t *testing.T) {
 
 func TestValidateAllocatesNothing(t *testing.T) {
 	m, d, w, a, r, e, s, c, b := fakeMamba2(), fakeDelta(), fakeWriteKV(), fakeAttend(), fakeRoute(), fakeExperts(), fakeSample(), fakeCommit(), fakeBegin()
+	first, next, lookup := fakeDraftBegin(), fakeDraftNext(), fakeDraftLookup()
 	l := Linear{X: f32(2, 6), Y: f32(2, 3), W: fakeWeight{1, 3, 6}}
 	n := testing.AllocsPerRun(10, func() {
-		for _, err := range [...]error{m.Validate(), d.Validate(), w.Validate(), a.Validate(), r.Validate(), e.Validate(), s.Validate(), c.Validate(), b.Validate(), l.Validate()} {
+		for _, err := range [...]error{m.Validate(), d.Validate(), w.Validate(), a.Validate(), r.Validate(), e.Validate(), s.Validate(), c.Validate(), b.Validate(), l.Validate(), first.Validate(), next.Validate(), lookup.Validate()} {
 			if err != nil {
 				t.Fatal(err)
 			}

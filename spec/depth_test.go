@@ -80,7 +80,7 @@ func TestDepthFindsTheBest(t *testing.T) {
 				for _, c := range []struct{ plain, each, chance float64 }{
 					{10, 1, 0.9}, {10, 1, 0.3}, {10, 4, 0.6}, {10, 10, 0.8}, {10, 20, 0.3}, {10, 0.1, 0.05}, {10, 8, 0},
 				} {
-					m := &machine{rand.New(rand.NewPCG(1, 2)), c.plain, c.each, noise, waves, c.chance}
+					m := &machine{newRand(), c.plain, c.each, noise, waves, c.chance}
 					d, best, at := NewDepth(5, false), 0.0, 0
 					for depth := range 6 {
 						if r := m.expected(rows, depth); r > best {
@@ -98,3 +98,5 @@ func TestDepthFindsTheBest(t *testing.T) {
 		}
 	}
 }
+
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
