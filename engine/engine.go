@@ -48,6 +48,7 @@ type Engine struct {
 	collected  time.Time      // when a step was collected last
 	shared     *shared
 	lanes      [2]*lane
+	graphs     graphs
 	next       int // lane of the next step
 	seqs       map[sched.ID]*seq
 	needs      []states.Need
@@ -134,7 +135,7 @@ func (e *Engine) allocate() error {
 		}
 		e.prepareLane(e.lanes[i])
 	}
-	return nil
+	return e.capture(g)
 }
 
 func union(a, b []int32) []int32 {

@@ -43,9 +43,12 @@ type lane struct {
 	steps, prefills []row
 	ticket          kernels.Ticket
 	busy            bool
+	upload          kernels.Program
 	forward         kernels.Program
 	finish          kernels.Program
+	download        kernels.Program
 	hidden          kernels.Mat // set by forward, on the device's goroutine
+	source          *lane       // whose forward computes this step: its own, or a captured one
 
 	step    spec.Step // for the drafter, if it is to see this step
 	drafts  bool

@@ -13,20 +13,26 @@ import (
 // prepareLane makes a lane's programs once: steps only change what they point to.
 func (e *Engine) prepareLane(l *lane) {
 	l.work = e.states.NewWork()
-	l.forward = kernels.ProgramFunc(func(o kernels.Ops) {
-		o.Upload(l.in.dev, l.in.block)
+	l.upload = kernels.ProgramFunc(func(o kernels.Ops) { o.Upload(l.in.dev, l.in.block) })
+	l.forward, l.finish = e.programs(l)
+	l.download = kernels.ProgramFunc(func(o kernels.Ops) { e.download(o, l) })
+	l.draft = kernels.ProgramFunc(func(o kernels.Ops) {
+		l.step.Hidden = l.source.hidden.RowRange(0, l.batch.Tokens) // a captured step has null rows behind
+		e.drafter.Draft(o, &l.step)
+	})
+}
+
+// programs are the two parts of a step between its copies; they read what l is bound to when they run.
+func (e *Engine) programs(l *lane) (forward, finish kernels.Program) {
+	forward = kernels.ProgramFunc(func(o kernels.Ops) {
 		o.Begin(l.begin)
 		l.hidden = e.model.Forward(o, &l.batch)
 	})
-	l.finish = kernels.ProgramFunc(func(o kernels.Ops) {
+	finish = kernels.ProgramFunc(func(o kernels.Ops) {
 		e.tables.Run(o, e.model, l.hidden, l.rows)
 		o.Commit(l.commit)
-		e.download(o, l)
 	})
-	l.draft = kernels.ProgramFunc(func(o kernels.Ops) {
-		l.step.Hidden = l.hidden
-		e.drafter.Draft(o, &l.step)
-	})
+	return forward, finish
 }
 
 // download fetches what the host wants to know of a step.
@@ -76,8 +82,21 @@ func (e *Engine) launch() bool {
 	}
 	e.admit(&l.plan)
 	e.fill(l)
-	e.dev.Submit(l.forward)
-	e.dev.Submit(l.finish)
+	g := e.graph(l)
+	if g != nil {
+		l.pad(g.rows)
+	}
+	e.dev.Submit(l.upload)
+	l.source = l
+	if g != nil {
+		l.source = g.lane
+		e.dev.Replay(g.forward)
+		e.dev.Replay(g.finish)
+	} else {
+		e.dev.Submit(l.forward)
+		e.dev.Submit(l.finish)
+	}
+	e.dev.Submit(l.download)
 	if l.drafts {
 		e.dev.Submit(l.draft)
 	}
@@ -176,7 +195,9 @@ func (e *Engine) fill(l *lane) {
 	for i := range p.Prefills {
 		f.prefill(&p.Prefills[i])
 	}
-	e.bind(l, f.tokens, f.samples, f.top, f.longest)
+	e.bind(l, counts{
+		steps: len(p.Steps), t: p.T, prefills: len(p.Prefills), tokens: f.tokens, longest: f.longest, samples: f.samples, top: f.top,
+	})
 	l.depth = max(f.depth, 0)
 	if l.drafts = f.drafts; l.drafts {
 		e.bindDrafts(l, f.depth)
@@ -255,25 +276,32 @@ func (f *filler) wantTop(n int) {
 	}
 }
 
-// bind points the step's operations at the filled parts of the inputs.
-func (e *Engine) bind(l *lane, tokens, samples, top, longest int) {
-	in, sh, p := &l.in, e.shared, &l.plan
+// counts are the sizes of a step.
+type counts struct {
+	steps, t                  int // step rows and their tokens
+	prefills, tokens, longest int // tokens of all rows; longest of the prefill rows
+	samples, top              int
+}
+
+// bind points a step's operations at the first parts of the inputs.
+func (e *Engine) bind(l *lane, c counts) {
+	in, sh, tokens, samples := &l.in, e.shared, c.tokens, c.samples
 	step := kernels.Rows{
-		Count: len(p.Steps), Tokens: len(p.Steps) * p.T, T: p.T, MaxLen: p.T,
-		Slot: in.stepSlot.part(len(p.Steps)), N: sh.stepN.Slice(0, int64(len(p.Steps))*4),
+		Count: c.steps, Tokens: c.steps * c.t, T: c.t, MaxLen: c.t,
+		Slot: in.stepSlot.part(c.steps), N: sh.stepN.Slice(0, int64(c.steps)*4),
 	}
 	prefill := kernels.Rows{
-		Count: len(p.Prefills), First: step.Tokens, Tokens: tokens - step.Tokens, MaxLen: longest,
-		Slot: in.prefSlot.part(len(p.Prefills)), N: in.prefN.part(len(p.Prefills)), Start: in.prefStart.part(len(p.Prefills)),
+		Count: c.prefills, First: step.Tokens, Tokens: tokens - step.Tokens, MaxLen: c.longest,
+		Slot: in.prefSlot.part(c.prefills), N: in.prefN.part(c.prefills), Start: in.prefStart.part(c.prefills),
 	}
 	ids, pos, cursors := sh.ids.Slice(0, int64(tokens)*4), sh.pos.Slice(0, int64(tokens)*4), e.ssm.Cursors()
 	l.batch.Tokens, l.batch.Step, l.batch.Prefill, l.batch.IDs, l.batch.Pos = tokens, step, prefill, ids, pos
 	l.batch.Cursors, l.batch.SSM, l.batch.KV, l.batch.MTPKV = cursors, e.ssm.Layers(), e.kv.Layers(), e.kv.MTPLayers()
 	l.begin = kernels.Begin{
-		Step: step, Prefill: prefill, Want: in.want.part(len(p.Steps)), PrefillIDs: in.prefIDs.part(prefill.Tokens),
+		Step: step, Prefill: prefill, Want: in.want.part(c.steps), PrefillIDs: in.prefIDs.part(prefill.Tokens),
 		Cursors: cursors, Slots: e.tables.Slots, IDs: ids, Pos: pos,
 	}
-	l.rows.Count, l.rows.TopN = samples, top
+	l.rows.Count, l.rows.TopN = samples, c.top
 	l.rows.Token, l.rows.Slot = in.rowToken.part(samples), in.rowSlot.part(samples)
 	l.rows.Target, l.rows.Depth = in.rowTarget.part(samples), in.rowDepth.part(samples)
 	l.rows.IDs, l.rows.Pos = ids, pos

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"reprise/attention"
 	"reprise/kernels"
@@ -39,8 +40,16 @@ type Plan struct {
 	KV                         attention.PoolConfig
 	Sampler                    sampler.Config
 	Warnings                   []string
+	Graphs                     GraphPlan
 
 	Weights, Activations, StateBytes, RingBytes, KVBytes, SamplerBytes, DraftBytes int64
+}
+
+// GraphPlan says which steps are captured, and what that cost.
+type GraphPlan struct {
+	Rows, T []int
+	Bytes   int64
+	Took    time.Duration
 }
 
 // makePlan sizes the pools for a model. free is the memory that may still be taken.

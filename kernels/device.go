@@ -39,6 +39,8 @@ type Device interface {
 	Capture(p Program) (Graph, error)
 	// Replay runs a captured program, in stream order.
 	Replay(g Graph)
+	// Graphs reports whether replaying is much cheaper than submitting, so that capturing at start pays.
+	Graphs() bool
 
 	// Mark returns a ticket that is done when everything enqueued so far is.
 	Mark() Ticket

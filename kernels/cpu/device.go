@@ -121,6 +121,9 @@ func (d *Device) Capture(p kernels.Program) (kernels.Graph, error) {
 	return &graph{p}, nil
 }
 
+// Graphs reports that capturing gains nothing here.
+func (d *Device) Graphs() bool { return false }
+
 // Replay enqueues the program of g.
 func (d *Device) Replay(g kernels.Graph) { d.Submit(g.(*graph).program) }
 

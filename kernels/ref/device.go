@@ -67,6 +67,9 @@ func (graph) Bytes() int64 { return 0 }
 // Capture keeps the program; what it reads from Go memory must not change.
 func (d *Device) Capture(p kernels.Program) (kernels.Graph, error) { return graph{d, p}, nil }
 
+// Graphs reports that capturing gains nothing here.
+func (d *Device) Graphs() bool { return false }
+
 // Replay runs a captured program.
 func (d *Device) Replay(g kernels.Graph) {
 	own, ok := g.(graph)
