@@ -99,9 +99,9 @@ func newEngineCollector(prefix string, labels prometheus.Labels, stats func() en
 	add(counter, "num_preemptions_total", "Sequences that made room for others.", func(s engine.Stats) float64 { return float64(s.Preemptions) })
 	add(counter, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", none)
 	add(counter, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", none)
-	add(counter, "spec_decode_num_drafts_total", "Verified drafts.", none)
-	add(counter, "spec_decode_num_draft_tokens_total", "Tokens of verified drafts.", none)
-	add(counter, "spec_decode_num_accepted_tokens_total", "Accepted draft tokens.", none)
+	add(counter, "spec_decode_num_drafts_total", "Verified drafts.", func(s engine.Stats) float64 { return float64(s.Drafts.Steps) })
+	add(counter, "spec_decode_num_draft_tokens_total", "Tokens of verified drafts.", func(s engine.Stats) float64 { return float64(s.Drafts.Drafted) })
+	add(counter, "spec_decode_num_accepted_tokens_total", "Accepted draft tokens.", func(s engine.Stats) float64 { return float64(s.Drafts.Accepted) })
 	return c
 }
 
