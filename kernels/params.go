@@ -125,7 +125,7 @@ type Attend struct {
 }
 
 // Mamba2 parameters; matrices are indexed by token of the batch. Math: models.md 1.c. Rounding: x, B and dt are
-// rounded to their record dtype once and used rounded by the same step.
+// rounded to their record dtype once and used rounded by the same step; C is rounded like B.
 //
 // A step writes its N records and N raw rows, and nothing else in the rings. A scan writes no records; in the
 // convolution ring it writes raw rows of its own such that the last Taps-1 before the next token are there. The fold

@@ -25,19 +25,19 @@ type ops struct {
 	linear   linearKernels
 	step     stepKernels
 	sampling sampleKernels
+	ssm      ssmKernels
 	rates    rateKernels
 	drafting draftKernels
 
 	attention attentionKernels
 	experts   expertsKernels
-	pending
 }
 
 var _ kernels.Ops = (*ops)(nil)
 
 func newOps(d *Device) (*ops, error) {
 	o := &ops{dev: d}
-	for _, family := range []interface{ load(*loader) error }{&o.dense, &o.linear, &o.step, &o.sampling, &o.rates, &o.drafting, &o.attention, &o.experts} {
+	for _, family := range []interface{ load(*loader) error }{&o.dense, &o.linear, &o.step, &o.sampling, &o.ssm, &o.rates, &o.drafting, &o.attention, &o.experts} {
 		l := &loader{dev: d}
 		if err := errors.Join(family.load(l), l.err); err != nil {
 			return o, err

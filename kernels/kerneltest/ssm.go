@@ -91,6 +91,7 @@ func ssmCases(short bool) []testcase {
 			add(k.name+" split", func(b *bench) { splitCase(b, k, 70, []int{2, 33, 65}) })
 		}
 	}
+	list = append(list, releasedCases(short)...)
 	for _, k := range []layerKind{smallMamba2, smallDelta} {
 		w := kernels.Window{L: 16, T: 4}
 		add(k.name+" long scan", func(b *bench) { scanCase(b, k, w, []int{64, 127, 300, 128, 129, 257}) })
@@ -98,6 +99,41 @@ func ssmCases(short bool) []testcase {
 		if !short {
 			add(k.name+" long split", func(b *bench) { splitCase(b, k, 300, []int{1, 128, 200}) })
 		}
+	}
+	return list
+}
+
+// releasedCases are steps of heads as released models have them, at windows that kernels are made for.
+func releasedCases(short bool) []testcase {
+	var list []testcase
+	kinds := []layerKind{
+		mamba2Kind(kernels.Mamba2Dims{Heads: 8, HeadDim: 80, State: 128, Groups: 2, Taps: 4}),
+		mamba2Kind(kernels.Mamba2Dims{Heads: 4, HeadDim: 64, State: 128, Groups: 1, Taps: 4}),
+		deltaKind(kernels.DeltaDims{KeyHeads: 2, ValueHeads: 4, KeyDim: 128, ValueDim: 128, Taps: 4}),
+	}
+	for _, k := range kinds {
+		add := func(name string, w kernels.Window, t int, phases []int) {
+			list = append(list, testcase{fmt.Sprintf("%s %s L%d T%d", k.name, name, w.L, t), func(b *bench) { stepCase(b, k, w, t, phases) }})
+		}
+		for _, w := range []kernels.Window{{L: 16, T: 1}, {L: 16, T: 2}, {L: 16, T: 4}, {L: 16, T: 8}, {L: 32, T: 1}, {L: 32, T: 4}, {L: 32, T: 8}, {L: 48, T: 4}} {
+			if short && w.T == 1 {
+				continue
+			}
+			add("step", w, w.T, []int{0, 1, 7, w.L / 2, w.L/2 + 1, w.L - 1, w.L})
+			add("single step", w, w.T, []int{w.L - w.T/2})
+		}
+		if !short {
+			add("steps", kernels.Window{L: 16, T: 4}, 3, repeated(everyPhase(16), 5))
+			add("steps", kernels.Window{L: 32, T: 8}, 8, repeated(everyPhase(32), 3))
+		}
+	}
+	return list
+}
+
+func repeated(v []int, n int) []int {
+	var list []int
+	for range n {
+		list = append(list, v...)
 	}
 	return list
 }

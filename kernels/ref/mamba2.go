@@ -110,7 +110,7 @@ func (m mamba2[F]) run(s sequence, state []F, record func(token int, r mamba2Tok
 	h.keep()
 }
 
-// token splits a convolved row into the record, rounded as it is stored, and C.
+// token splits a convolved row into the record, rounded as it is stored, and C, rounded like B.
 func (m mamba2[F]) token(conv, dt []F) (mamba2Token[F], []F) {
 	inner, bc := m.Dims.Inner(), m.Dims.Groups*m.Dims.State
 	for h := range dt {
@@ -121,7 +121,7 @@ func (m mamba2[F]) token(conv, dt []F) (mamba2Token[F], []F) {
 	}
 	l := m.Layout
 	r := mamba2Token[F]{round(l.X.DType, conv[:inner]), round(l.B.DType, conv[inner:inner+bc]), round(l.Decay.DType, dt)}
-	return r, conv[inner+bc:]
+	return r, round(l.B.DType, conv[inner+bc:])
 }
 
 // group is group g's part of B or C.

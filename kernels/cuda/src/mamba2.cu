@@ -21,13 +21,12 @@ __device__ float fetch(const Mamba2& p, const Sequence& s, int head, int kind, i
                           : nullptr;
   if (i < s.h) return record ? widen(*record) : 0.f;
   int channel = kind == 0 ? column : inner + (kind - 1) * bc + column;
-  float v = convolve<A>(p.state, s, p.xbc, p.conv(), p.taps, p.conv_w, p.conv_b, token, channel);
-  A rounded = narrow<A>(v);
+  A rounded = narrow<A>(convolve<A>(p.state, s, p.xbc, p.conv(), p.taps, p.conv_w, p.conv_b, token, channel));
   if (p.mode == STEP && (kind == 0 || head % per == 0)) {
     if (record) *record = rounded;
     ring_row<A>(p.state, s.slot, p.state.conv, token, p.state.conv_rows, p.conv())[channel] = row_of<A>(p.xbc, s.first + i - s.h)[channel];
   }
-  return record ? widen(rounded) : v;
+  return widen(rounded);
 }
 
 template <typename A>
@@ -95,11 +94,11 @@ template <typename A, bool WIDE>
 __device__ void gated_norm(const Mamba2& p) {
   pdl_begin();
   __shared__ float space[33];
-  int size = p.inner() / p.groups, first = blockIdx.x * size, token = p.rows.first + blockIdx.y;
+  int size = p.inner() / p.groups, first = blockIdx.y * size, token = p.rows.first + blockIdx.x;
   A* out = row_of<A>(p.out, token) + first;
   const A* z = row_of<A>(p.z, token) + first;
   const float* w = at<float>(p.norm_w) + first;
-  bool counts = p.rows.t == 0 || (int)blockIdx.y % p.rows.t < at<int>(p.rows.n)[blockIdx.y / p.rows.t];
+  bool counts = p.rows.t == 0 || (int)blockIdx.x % p.rows.t < at<int>(p.rows.n)[blockIdx.x / p.rows.t];
   if constexpr (WIDE) {  // 128 threads of eight columns
     int c = threadIdx.x * 8;
     float y[8] = {}, g[8], f[8];

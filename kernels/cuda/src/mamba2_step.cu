@@ -1,48 +1,13 @@
 // The step of a Mamba-2 layer of State 128 in bfloat16: a convolution that appends the records, then the outputs and
 // flushes, then the gated norm (mamba2.cu).
+#include "convolve.cuh"
 #include "mamba2.cuh"
 #include "replay.cuh"
 
 namespace {
 
 // ---------------------------------------------------------------- convolution
-// A thread has eight channels, or one head's dt, of the rows of its block. Four taps.
-constexpr int CONV_THREADS = 128;
-
-struct Piece {
-  float w[8][4], bias[8];
-};
-
-__device__ __forceinline__ Piece load_piece(const Mamba2& p, int channel) {
-  Piece k;
-#pragma unroll
-  for (int e = 0; e < 8; e++) {
-    float4 w = *reinterpret_cast<const float4*>(at<float>(p.conv_w) + (channel + e) * 4);
-    k.w[e][0] = w.x, k.w[e][1] = w.y, k.w[e][2] = w.z, k.w[e][3] = w.w;
-    k.bias[e] = p.conv_b ? at<float>(p.conv_b)[channel + e] : 0.f;
-  }
-  return k;
-}
-
-__device__ __forceinline__ uint4 history(const Replay& state, int slot, int token, int cols, int channel) {
-  if (token < 0) return make_uint4(0, 0, 0, 0);
-  return *reinterpret_cast<const uint4*>(ring_row<bf16>(state, slot, state.conv, token, state.conv_rows, cols) + channel);
-}
-
-// silu(bias + taps) of eight channels.
-__device__ __forceinline__ void convolve8(const Piece& k, const uint4 (&rows)[4], float (&y)[8]) {
-#pragma unroll
-  for (int e = 0; e < 8; e++) y[e] = k.bias[e];
-#pragma unroll
-  for (int tap = 0; tap < 4; tap++) {
-    const uint32_t v[4] = {rows[tap].x, rows[tap].y, rows[tap].z, rows[tap].w};
-#pragma unroll
-    for (int e = 0; e < 4; e++) y[2 * e] = fmaf(k.w[2 * e][tap], bf_lo(v[e]), y[2 * e]), y[2 * e + 1] = fmaf(k.w[2 * e + 1][tap], bf_hi(v[e]), y[2 * e + 1]);
-  }
-#pragma unroll
-  for (int e = 0; e < 8; e++) y[e] = silu(y[e]);
-}
-
+// A thread has eight channels, or one head's dt, of the rows of its block.
 __device__ void convolve_row(const Mamba2& p, const Piece& k, int row, int channel) {
   int n = at<int>(p.rows.n)[row];
   if (n == 0) return;
@@ -82,7 +47,7 @@ __device__ void convolve_step(const Mamba2& p) {
   int piece = blockIdx.x * CONV_THREADS + threadIdx.x, pieces = p.conv() / 8, head = piece - pieces;
   int from = p.row0 + blockIdx.y * p.per_block, to = min(from + p.per_block, p.row1);
   Piece k;
-  if (piece < pieces) k = load_piece(p, piece * 8);
+  if (piece < pieces) k = load_piece(p.conv_w, p.conv_b, piece * 8);
   pdl_wait();
   pdl_trigger();
   if (piece < pieces)
@@ -94,10 +59,10 @@ __device__ void convolve_step(const Mamba2& p) {
 // ---------------------------------------------------------------- state
 // Block = (row, group, HPC of its heads). Each warp streams its own tiles of the checkpoint through a private ring of
 // STAGES tiles (bulk copies + mbarriers) and never waits for another warp, apart from one barrier after the records are in
-// shared memory. P: value rows a head. MINB: blocks an SM to leave registers for.
-template <int P_, int W_, int HPC_, int WARPS_, int STAGES_, int MINB_>
+// shared memory. P: value rows a head.
+template <int P_, int W_, int HPC_, int WARPS_, int STAGES_>
 struct Config {
-  static constexpr int P = P_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_, MINB = MINB_;
+  static constexpr int P = P_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_;
   static constexpr int THREADS = WARPS * 32;
   static constexpr int TPH = P / TILE_ROWS;                  // tiles a head
   static constexpr int WPH = WARPS > HPC ? WARPS / HPC : 1;  // warps a head
@@ -120,7 +85,10 @@ __device__ void step(const Mamba2& p) {
   const int split = blockIdx.x, group = blockIdx.y, row = p.row0 + blockIdx.z, T = p.rows.t;
   // The cursors and committed records are older than the kernel in front: they may be read before the wait.
   const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
-  if (n == 0) return;
+  if (n == 0) {
+    pdl_wait();  // no launch may end before the one in front
+    return;
+  }
   const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
   const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], per = p.heads / p.groups;
   const int head0 = group * per + split * HPC;  // first head of the block
@@ -168,15 +136,13 @@ __device__ void step(const Mamba2& p) {
       cp_async16(xs + rows.of(i) * C::X_ROW + piece * 16, ring_x + ring_at(i) * inner + piece * 8);
     }
   };
-  auto load_dt = [&](int from, int to) {
-    for (int idx = threadIdx.x; idx < (to - from) * HPC; idx += C::THREADS) {
-      int i = from + idx / HPC, hd = idx % HPC;
-      cp_async4(dts + hd * (W + 8) + rows.of(i), ring_dt + ring_at(i) * p.heads + hd);
-    }
-  };
-  auto key_piece = [&](int i, int piece) { return *reinterpret_cast<const uint4*>(ring_b + ring_at(i) * bc + piece * 8); };
+  // Not through L1: what is read before the wait must not bring in lines that the kernel in front is writing.
+  auto key_piece = [&](int i, int piece) { return __ldcg(reinterpret_cast<const uint4*>(ring_b + ring_at(i) * bc + piece * 8)); };
+  static_assert(W * HPC <= C::THREADS);
+  const int dt_i = threadIdx.x / HPC, dt_hd = threadIdx.x % HPC;  // this thread's dt: record dt_i, and new record dt_i
   load_x(0, h);
-  load_dt(0, h);
+  float dt_v[2];
+  if (dt_i < h) dt_v[0] = __ldcg(ring_dt + ring_at(dt_i) * p.heads + dt_hd);
   if (threadIdx.x < HPC) cp_async4(as + threadIdx.x, at<float>(p.a) + head0 + threadIdx.x), cp_async4(as + HPC + threadIdx.x, at<float>(p.d) + head0 + threadIdx.x);
   uint4 kv[KP], nv[NP];
 #pragma unroll
@@ -187,7 +153,7 @@ __device__ void step(const Mamba2& p) {
   pdl_wait();
   pdl_trigger();
   load_x(h, h + n);
-  load_dt(h, h + n);
+  if (dt_i < n) dt_v[1] = __ldcg(ring_dt + ring_at(h + dt_i) * p.heads + dt_hd);
 #pragma unroll
   for (int u = 0; u < NP; u++) {
     int idx = threadIdx.x + u * C::THREADS;
@@ -211,6 +177,8 @@ __device__ void step(const Mamba2& p) {
     int idx = threadIdx.x + u * C::THREADS;
     if (idx >> 4 < n) store_key_piece(keys, W + (idx >> 4), idx & 15, nv[u]);
   }
+  if (dt_i < h) dts[dt_hd * (W + 8) + dt_i] = dt_v[0];
+  if (dt_i < n) dts[dt_hd * (W + 8) + W + dt_i] = dt_v[1];
   cp_async_wait_all();
   __syncthreads();
 
@@ -320,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(CONV_THREADS) mamba2_convolve(PARAM
 // mamba2_step_P_W_HEADS_WARPS_STAGES: P value rows a head, window up to W, heads and warps a block, tiles in flight a warp.
 #define KERNEL(P, W, HPC, WARPS, STAGES, MINB)                                                                                       \
   extern "C" __global__ void __launch_bounds__(WARPS * 32, MINB) mamba2_step_##P##_##W##_##HPC##_##WARPS##_##STAGES(PARAMS(Mamba2, p)) { \
-    step<Config<P, W, HPC, WARPS, STAGES, MINB>>(p);                                                                                 \
+    step<Config<P, W, HPC, WARPS, STAGES>>(p);                                                                                 \
   }
 KERNEL(80, 16, 1, 5, 1, 3)
 KERNEL(80, 16, 4, 4, 2, 1)

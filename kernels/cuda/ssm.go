@@ -1,0 +1,170 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"fmt"
+
+	"reprise/kernels"
+	"reprise/kernels/cuda/driver"
+)
+
+// ssmKernels are those of the recurrent layers: src/mamba2*.cu and src/delta*.cu. Two families do a step: walk, for every
+// shape and in float32, and the tensor-core kernels for the released shapes in bfloat16. Scan and fold are walks.
+type ssmKernels struct {
+	mamba2  mamba2Kernels
+	delta   deltaKernels
+	tail    driver.Function // the raw rows behind a scan
+	scratch kernels.Buffer  // what the convolution hands to the step kernel
+}
+
+// ssmScratch is enough for the rows of one launch of the step kernels; more rows take several.
+const ssmScratch = 32 << 20
+
+// Limits of the kernels.
+const (
+	walkDim    = 128 // largest HeadDim, State, KeyDim and ValueDim
+	walkBlock  = 256 // threads
+	stepTokens = 8   // most tokens a row of the step kernels, with
+	stepWindow = 32  // the longest window and
+	stepKeys   = 128 // this State or KeyDim
+	stepTaps   = 4
+	tileBytes  = 8 << 10
+	keyBytes   = 272 // of a key in shared memory
+)
+
+func (k *ssmKernels) load(l *loader) error {
+	l.open("mamba2")
+	k.mamba2.walk, k.mamba2.norm, k.mamba2.normWide = l.active("mamba2_walk", 0), l.active("mamba2_norm", 0), l.active("mamba2_norm_wide", 0)
+	k.tail = l.active("conv_tail", 0)
+	l.open("delta")
+	k.delta.walk = l.active("delta_walk", 0)
+	if l.dev.act != kernels.BF16 {
+		return nil
+	}
+	k.mamba2.load(l)
+	k.delta.load(l)
+	k.scratch = l.scratch(ssmScratch)
+	return nil
+}
+
+// stepKernel is one of the kernels that stream checkpoints.
+type stepKernel struct {
+	function             driver.Function
+	heads, warps, stages int // a block; stages are tiles in flight a warp
+	shared               int // bytes of shared memory beside the records
+	record               int // bytes a record
+	window               int // largest L
+}
+
+// config is the launch for rows of t tokens.
+func (k *stepKernel) config(blocks, groups, rows, t int) driver.Config {
+	c := grid(blocks, groups, rows, k.warps*32)
+	c.Shared = uint32(k.shared + (k.window+t)*k.record)
+	return c
+}
+
+// pick chooses among a small kernel for few rows, one with two tiles in flight and one with more blocks a processor.
+func pick(list *[3]stepKernel, rows, headsPerGroup int) *stepKernel {
+	switch {
+	case rows <= fewRows || headsPerGroup%list[1].heads != 0:
+		return &list[0]
+	case rows < manyRows:
+		return &list[1]
+	}
+	return &list[2]
+}
+
+// Rows from which another step kernel is the fastest.
+const (
+	fewRows  = 2
+	manyRows = 96
+)
+
+// replay is struct Replay of src/ssm.cuh.
+type replay struct {
+	blocks, rings            uint64
+	blockStride, ringStride  int64
+	x, b, decay, conv        int64
+	records, convRows, limit int32
+	_                        int32
+}
+
+func replayOf(s kernels.State) replay {
+	l := s.Layout
+	return replay{
+		blocks: addr(s.Blocks), rings: addr(s.Rings), blockStride: s.BlockStride, ringStride: s.RingStride,
+		x: l.X.Offset, b: l.B.Offset, decay: l.Decay.Offset, conv: l.Conv.Offset,
+		records: int32(l.X.Rows), convRows: int32(l.Conv.Rows), limit: int32(s.Window.L),
+	}
+}
+
+// Modes of a walk, as in src/ssm.cuh.
+const (
+	modeStep int32 = iota
+	modeScan
+	modeFold
+)
+
+// replayable requires rings of the device's activations and rows of the kind that the mode takes.
+func (o *ops) replayable(r kernels.Rows, s kernels.State, mode int32) {
+	if s.Layout.B.DType != o.dev.act {
+		panic(fmt.Sprintf("cuda: rings hold %s, the device's activations are %s", s.Layout.B.DType, o.dev.act))
+	}
+	if mode == modeStep && r.T == 0 {
+		panic("cuda: Rows: packed rows, want step rows")
+	}
+	if mode != modeStep && r.T > 0 {
+		panic("cuda: Rows: step rows, want packed rows")
+	}
+}
+
+// walkable requires heads that fit a block's registers.
+func walkable(dims ...int) {
+	for _, d := range dims {
+		if d > walkDim {
+			panic(fmt.Sprintf("cuda: heads of %v, at most %d: %v", dims, walkDim, kernels.ErrUnsupported))
+		}
+	}
+}
+
+// streams reports whether the step kernels can do rows of the layer: window, tokens, and copies of 16 bytes everywhere.
+func streams(r kernels.Rows, s kernels.State, taps int, convW kernels.Buffer, list ...kernels.Mat) bool {
+	for _, m := range list {
+		if m.Buf.Addr%16 != 0 || m.Stride*m.DType.Size()%16 != 0 {
+			return false
+		}
+	}
+	aligned := (s.Blocks.Addr|s.Rings.Addr|convW.Addr)%16 == 0 && s.BlockStride%16 == 0 && s.RingStride%16 == 0
+	return aligned && taps == stepTaps && r.T <= stepTokens && s.Window.L <= stepWindow
+}
+
+// convGrid is the launch of a step's convolution over threads of eight channels, and the rows that a block takes.
+func convGrid(threads, rows int) (driver.Config, int32) {
+	const block, target = 128, 1056 // eight blocks a processor
+	across := ceil(threads, block)
+	each := min(max(rows*across/target, 1), 8)
+	return grid(across, ceil(rows, each), 1, block), int32(each)
+}
+
+// slices calls run for as many rows at a time as scratch memory has room for.
+func slices(rows, bytes int, run func(from, to int)) {
+	each := min(rows, ssmScratch/bytes)
+	for from := 0; from < rows; from += each {
+		run(from, min(from+each, rows))
+	}
+}
+
+// tailParams is struct Tail of src/ssm.cuh.
+type tailParams struct {
+	rows       rows
+	cursors    cursors
+	state      replay
+	fresh      mat
+	cols, taps int32
+}
+
+// convTail writes the raw rows that the next token's convolution needs.
+func (o *ops) convTail(r kernels.Rows, c kernels.Cursors, s kernels.State, fresh kernels.Mat, cols, taps int) {
+	launch(o, o.ssm.tail, grid(ceil(cols, 256), r.Count, 1, 256), tailParams{rowsOf(r), cursorsOf(c), replayOf(s), matOf(fresh), int32(cols), int32(taps)})
+}

@@ -1,0 +1,148 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"fmt"
+
+	"reprise/kernels"
+	"reprise/kernels/cuda/driver"
+)
+
+// deltaKernels are those of src/delta.cu and src/delta_step.cu.
+type deltaKernels struct {
+	walk, convolve driver.Function
+	step           [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, rows
+}
+
+func (k *deltaKernels) load(l *loader) {
+	l.open("delta_step")
+	k.convolve = l.kernel("delta_convolve", 0)
+	for i, tokens := range [...]int{1, 4, 8} {
+		for j, window := range [...]int{16, 32} {
+			if tokens == 1 && window == 32 {
+				continue
+			}
+			k.step[i][j] = [3]stepKernel{{heads: 1, warps: 8, stages: 1}, {heads: 2, warps: 4, stages: 2}, {heads: 2, warps: 4, stages: 1}}
+			for m := range k.step[i][j] {
+				k.step[i][j][m].loadDelta(l, tokens, window)
+			}
+		}
+	}
+	k.step[0][1] = k.step[1][1]
+}
+
+// loadDelta finds the kernel; the sizes are those of Config in src/delta_step.cu.
+func (k *stepKernel) loadDelta(l *loader, tokens, window int) {
+	k.window, k.record = window, k.heads*stepKeys*2+16+keyBytes
+	k.shared = k.warps*k.stages*(tileBytes+8) + k.warps*512 + k.heads*(window+16)*4
+	k.shared = (k.shared + 15) &^ 15
+	k.function = l.kernel(fmt.Sprintf("delta_step_%d_%d_%d_%d_%d", tokens, window, k.heads, k.warps, k.stages), k.shared+(window+stepTokens)*k.record)
+}
+
+// deltaParams is struct Delta of src/delta.cuh.
+type deltaParams struct {
+	rows                                               rows
+	cursors                                            cursors
+	state                                              replay
+	qkv, z, b, a, out                                  mat
+	convW, decayA, dtBias, normW                       uint64
+	query, value, beta                                 uint64
+	keyHeads, valueHeads, keyDim, valueDim, taps, mode int32
+	eps                                                float32
+	row0, row1, perBlock                               int32
+}
+
+func deltaOf(p kernels.Delta, mode int32) deltaParams {
+	d := p.Dims
+	return deltaParams{
+		rows: rowsOf(p.Rows), cursors: cursorsOf(p.Cursors), state: replayOf(p.State), qkv: matOf(p.QKV), z: matOf(p.Z), b: matOf(p.B), a: matOf(p.A), out: matOf(p.Out),
+		convW: addr(p.ConvW), decayA: addr(p.DecayA), dtBias: addr(p.DtBias), normW: addr(p.NormW),
+		keyHeads: int32(d.KeyHeads), valueHeads: int32(d.ValueHeads), keyDim: int32(d.KeyDim), valueDim: int32(d.ValueDim), taps: int32(d.Taps), mode: mode,
+		eps: p.Eps,
+	}
+}
+
+// DeltaStep is the mixer between the projections for step rows.
+func (o *ops) DeltaStep(p kernels.Delta) {
+	o.enter("DeltaStep")
+	must(p.Validate())
+	if p.Rows.Empty() {
+		return
+	}
+	o.deltaInputs(p, modeStep)
+	d := p.Dims
+	fast := o.dev.act == kernels.BF16 && d.KeyDim == stepKeys && d.ValueDim == stepKeys && p.NormW.Addr%16 == 0
+	if fast && streams(p.Rows, p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out) {
+		o.deltaStream(p)
+	} else {
+		o.deltaWalk(p, modeStep)
+	}
+}
+
+// DeltaScan is the mixer for prefill rows.
+func (o *ops) DeltaScan(p kernels.Delta) {
+	o.enter("DeltaScan")
+	must(p.Validate())
+	if p.Rows.Empty() {
+		return
+	}
+	o.deltaInputs(p, modeScan)
+	o.deltaWalk(p, modeScan)
+	o.convTail(p.Rows, p.Cursors, p.State, p.QKV, p.Dims.Conv(), p.Dims.Taps)
+}
+
+// DeltaFold folds the committed records of prefill rows.
+func (o *ops) DeltaFold(p kernels.Delta) {
+	o.enter("DeltaFold")
+	must(p.ValidateFold())
+	if p.Rows.Empty() {
+		return
+	}
+	o.replayable(p.Rows, p.State, modeFold)
+	o.deltaWalk(p, modeFold)
+}
+
+func (o *ops) deltaInputs(p kernels.Delta, mode int32) {
+	o.replayable(p.Rows, p.State, mode)
+	o.is(p.QKV, "QKV")
+	o.is(p.Z, "Z")
+	o.is(p.B, "B")
+	o.is(p.A, "A")
+	o.is(p.Out, "Out")
+}
+
+// deltaWalk runs the recurrence token by token, with the gated norm.
+func (o *ops) deltaWalk(p kernels.Delta, mode int32) {
+	walkable(p.Dims.KeyDim, p.Dims.ValueDim)
+	launch(o, o.ssm.delta.walk, grid(p.Dims.ValueHeads, p.Rows.Count, 1, walkBlock), deltaOf(p, mode))
+}
+
+// deltaStream computes a step's outputs from checkpoints and records, with the gated norm.
+func (o *ops) deltaStream(p kernels.Delta) {
+	d, m := p.Dims, &o.ssm.delta
+	k, perKey := deltaOf(p, modeStep), d.ValueHeads/d.KeyHeads
+	tokens, window := 0, 0
+	if p.Rows.T > 1 {
+		tokens = 1
+	}
+	if p.Rows.T > 4 {
+		tokens = 2
+	}
+	if p.State.Window.L > 16 {
+		window = 1
+	}
+	s := pick(&m.step[tokens][window], p.Rows.Count, perKey)
+	query, value := d.Keys()*2, d.Values()*2
+	slices(p.Rows.Count, p.Rows.T*(query+value+4*d.ValueHeads), func(from, to int) {
+		all := uint64((to - from) * p.Rows.T)
+		k.row0, k.row1 = int32(from), int32(to)
+		k.query = addr(o.ssm.scratch)
+		k.value = k.query + all*uint64(query)
+		k.beta = k.value + all*uint64(value)
+		var c driver.Config
+		c, k.perBlock = convGrid(ceil(d.Conv()/8, 32)*32+d.ValueHeads, to-from)
+		launch(o, m.convolve, c, k)
+		launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, to-from, p.Rows.T), k)
+	})
+}
