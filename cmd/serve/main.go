@@ -79,7 +79,9 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	debug.SetGCPercent(200) // the heap is small beside the model, and requests are garbage
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(200) // the heap is small beside the model, and requests are garbage
+	}
 	listener, err := listen(f)
 	if err != nil {
 		return err

@@ -43,6 +43,7 @@ func soakModel(t *testing.T) []string {
 
 func soak(t *testing.T, flags []string, long bool) {
 	args := append(soakModel(t), "--max-num-seqs", "12", "--num-kv-blocks", "34", "--max-num-batched-tokens", "1024", "--gpu-memory-utilization", "0.2")
+	t.Setenv("GOGC", "5") // garbage that waits to be collected is not what grows
 	s := serve(t, append(args, flags...)...)
 	w := &soaker{server: s, calls: soakCalls()}
 	w.quiet(t)

@@ -86,12 +86,15 @@ func (d *Device) Free(b kernels.Buffer) {
 	d.memory.free(b)
 }
 
-// AllocHost returns memory of the Go heap: any host memory will do for copies on this device.
+// AllocHost returns host memory; any will do for copies on this device. It is valid until Close.
 func (d *Device) AllocHost(bytes int64) ([]byte, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("cpu: allocate %d bytes of host memory", bytes)
 	}
-	return alignedBytes(bytes), nil
+	if bytes < largeHost {
+		return alignedBytes(bytes), nil
+	}
+	return d.memory.allocHost(bytes)
 }
 
 // Submit enqueues p.

@@ -24,13 +24,24 @@ func (m *memory) alloc(bytes int64) (kernels.Buffer, error) {
 	if bytes == 0 {
 		return kernels.Buffer{}, nil
 	}
+	block, err := m.allocHost(bytes)
+	if err != nil {
+		return kernels.Buffer{}, err
+	}
+	return kernels.Buffer{Addr: uintptr(unsafe.Pointer(unsafe.SliceData(block))), Size: bytes}, nil
+}
+
+// allocHost is alloc as the host sees the memory; there are bytes at least 1.
+func (m *memory) allocHost(bytes int64) ([]byte, error) {
 	block, err := mapMemory(bytes)
 	if err != nil {
-		return kernels.Buffer{}, fmt.Errorf("cpu: allocate %d bytes: %w (%v)", bytes, kernels.ErrOutOfMemory, err)
+		return nil, fmt.Errorf("cpu: allocate %d bytes: %w (%v)", bytes, kernels.ErrOutOfMemory, err)
 	}
-	addr := (uintptr(unsafe.Pointer(unsafe.SliceData(block))) + alignment - 1) &^ (alignment - 1)
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(block)))
+	addr := (start + alignment - 1) &^ (alignment - 1)
 	m.blocks[addr] = block
-	return kernels.Buffer{Addr: addr, Size: bytes}, nil
+	skip := int64(addr - start)
+	return block[skip : skip+bytes : skip+bytes], nil
 }
 
 func (m *memory) free(b kernels.Buffer) {
@@ -53,6 +64,10 @@ func (m *memory) close() error {
 	}
 	return nil
 }
+
+// largeHost is the host memory that is not of the Go heap: there, the memory of swapped-out sequences would make the garbage
+// collector wait for a multiple of it. Smaller pieces stay where the race detector sees them.
+const largeHost = 1 << 20
 
 // alignedBytes is n zeroed bytes of the Go heap, aligned for every element type.
 func alignedBytes(n int64) []byte {
