@@ -100,14 +100,14 @@ func (e *Engine) verifyNext(l *lane) {
 }
 
 // bindDrafts points the drafter at the filled parts of a lane whose other operations are bound.
-func (e *Engine) bindDrafts(l *lane, depth int) {
-	c, rows := &l.commit, len(l.steps)+len(l.prefills)
+func (e *Engine) bindDrafts(l *lane, steps, prefills, depth int) {
+	c, rows := &l.commit, steps+prefills
 	l.step = spec.Step{
 		Committed: kernels.Committed{
 			Step: c.Step, Prefill: c.Prefill, IDs: l.batch.IDs, Pos: c.Pos, Sampled: c.Sampled, SampleFirst: c.SampleFirst,
 			Final: c.Final, Accepted: c.Accepted, Slots: c.Slots, Want: l.in.draftWant.part(rows),
 		},
-		Batch: &l.batch, Following: l.in.following.part(len(l.prefills)), Slot: l.in.draftSlot.part(rows), Depth: depth,
+		Batch: &l.batch, Following: l.in.following.part(prefills), Slot: l.in.draftSlot.part(rows), Depth: depth,
 	}
 }
 

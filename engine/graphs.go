@@ -12,7 +12,8 @@ import (
 type graph struct {
 	rows, t         int
 	forward, finish kernels.Graph
-	lane            *lane // what the programs were bound to
+	draft           kernels.Graph // of as many drafts as there may be; nil without a drafter
+	lane            *lane         // what the programs were bound to
 }
 
 // graphs are the captured steps, by T, in order of rows.
@@ -59,7 +60,7 @@ func (e *Engine) capture(g geometry) error {
 				return fmt.Errorf("capturing a step of %d rows x %d: %w", rows, t, err)
 			}
 			e.graphs[t] = append(e.graphs[t], c)
-			bytes += c.forward.Bytes() + c.finish.Bytes()
+			bytes += c.bytes()
 		}
 	}
 	e.plan.Graphs = GraphPlan{Rows: sizes, T: depths, Bytes: bytes, Took: time.Since(begin)}
@@ -76,8 +77,21 @@ func (e *Engine) captureStep(rows, t int) (*graph, error) {
 	if g.forward, err = e.dev.Capture(forward); err != nil {
 		return nil, err
 	}
-	g.finish, err = e.dev.Capture(finish)
+	if g.finish, err = e.dev.Capture(finish); err != nil || e.drafter == nil {
+		return g, err
+	}
+	e.bindDrafts(l, rows, 0, e.options.Drafts)
+	l.source = l
+	g.draft, err = e.dev.Capture(e.drafting(l))
 	return g, err
+}
+
+func (g *graph) bytes() int64 {
+	n := g.forward.Bytes() + g.finish.Bytes()
+	if g.draft != nil {
+		n += g.draft.Bytes()
+	}
+	return n
 }
 
 // graph is the captured step that a filled lane fits, padded with null rows; nil if there is none.
@@ -99,6 +113,7 @@ func (l *lane) pad(rows int) {
 	in, t := &l.in, l.plan.T
 	for i := len(l.steps); i < rows; i++ {
 		in.stepSlot.host[i], in.want.host[i] = 0, 0
+		in.draftSlot.host[i], in.draftWant.host[i] = 0, -1
 		for j := range t {
 			at := i*t + j
 			in.rowToken.host[at], in.rowSlot.host[at], in.rowTarget.host[at], in.rowDepth.host[at] = int32(at), 0, -1, int32(j)

@@ -16,7 +16,12 @@ func (e *Engine) prepareLane(l *lane) {
 	l.upload = kernels.ProgramFunc(func(o kernels.Ops) { o.Upload(l.in.dev, l.in.block) })
 	l.forward, l.finish = e.programs(l)
 	l.download = kernels.ProgramFunc(func(o kernels.Ops) { e.download(o, l) })
-	l.draft = kernels.ProgramFunc(func(o kernels.Ops) {
+	l.draft = e.drafting(l)
+}
+
+// drafting is the part of a step behind its commit.
+func (e *Engine) drafting(l *lane) kernels.Program {
+	return kernels.ProgramFunc(func(o kernels.Ops) {
 		l.step.Hidden = l.source.hidden.RowRange(0, l.batch.Tokens) // a captured step has null rows behind
 		e.drafter.Draft(o, &l.step)
 	})
@@ -97,7 +102,11 @@ func (e *Engine) launch() bool {
 		e.dev.Submit(l.finish)
 	}
 	e.dev.Submit(l.download)
-	if l.drafts {
+	switch {
+	case !l.drafts:
+	case g != nil && l.depth == e.options.Drafts:
+		e.dev.Replay(g.draft)
+	default:
 		e.dev.Submit(l.draft)
 	}
 	l.ticket, l.busy, l.queued = e.dev.Mark(), true, e.lanes[1-e.next].busy
@@ -200,7 +209,7 @@ func (e *Engine) fill(l *lane) {
 	})
 	l.depth = max(f.depth, 0)
 	if l.drafts = f.drafts; l.drafts {
-		e.bindDrafts(l, f.depth)
+		e.bindDrafts(l, len(l.steps), len(l.prefills), f.depth)
 	}
 }
 

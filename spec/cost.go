@@ -9,7 +9,7 @@ import (
 // Measuring durations.
 const (
 	windowSteps = 16
-	trialSteps  = 7
+	trialSteps  = 5
 	costMemory  = 0.6 // of what earlier trials of a depth said
 )
 
@@ -59,11 +59,11 @@ type costs struct {
 // known reports whether both ends are, and with them all between.
 func (c *costs) known() bool { return c.relative[0] > 0 && c.relative[len(c.relative)-1] > 0 }
 
-// compare notes that the tried depth took so long where the current one takes what it took just before.
-func (c *costs) compare(current, tried int, took *window) {
+// compare notes that the tried depth took so long where the current one takes what it took just before, if that is known.
+func (c *costs) compare(current, tried int, took *window) bool {
 	now := c.recent.at(current)
 	if !now.full() {
-		return
+		return false
 	}
 	base := c.relative[current]
 	if base == 0 {
@@ -78,6 +78,7 @@ func (c *costs) compare(current, tried int, took *window) {
 		measured = costMemory*old + (1-costMemory)*measured
 	}
 	c.relative[tried] = measured
+	return true
 }
 
 // of is the cost at some depth: measured, or on the line between the measured ones around it.

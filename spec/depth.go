@@ -13,8 +13,8 @@ const (
 	othersWeight = 8     // trials that all requests weigh for a new one
 	hysteresis   = 1.02  // what a change of depth must gain
 
-	burst        = 10 // steps a depth is tried for; the first ones of them still verify or draft at another depth
-	firstPause   = 100
+	burst        = trialSteps + 2 // steps a depth is tried for: the first ones still verify or draft at another depth
+	firstPause   = 24
 	longestPause = 1600
 )
 
@@ -40,11 +40,12 @@ type trial struct {
 	depth, left int
 	size        int // class of steps that it is about
 	took        window
+	done        bool // compared
 }
 
 // NewDepth makes a control that starts at most drafts a step, and with fixed stays there.
 func NewDepth(most int, fixed bool) *Depth {
-	return &Depth{max: most, fixed: fixed, current: most, pause: firstPause}
+	return &Depth{max: most, fixed: fixed, current: most, pause: firstPause, trial: trial{done: true}}
 }
 
 // Accepted notes what became of the drafts of a row of the request with this record.
@@ -62,7 +63,7 @@ func (d *Depth) Took(rows, depth int, took time.Duration) {
 		c.recent.at(depth).add(took)
 	case depth == t.depth && class == t.size && t.took.count < trialSteps:
 		if t.took.add(took); t.took.count == trialSteps {
-			c.compare(d.current, depth, &t.took)
+			t.done = c.compare(d.current, depth, &t.took)
 		}
 	}
 }
@@ -83,6 +84,9 @@ func (d *Depth) Next(rows int, running []*Record) int {
 		if best := d.best(c, running); best != d.current {
 			d.current, d.pause, d.since = best, firstPause, 0
 		}
+	}
+	if d.since == burst && !d.trial.done {
+		d.since = d.pause // it came to nothing: rows came or went
 	}
 	if d.since++; !c.recent.at(d.current).full() || c.known() && d.since < d.pause {
 		return d.current
