@@ -84,7 +84,7 @@ func attendShared(dim, queries, stages int, narrow, step bool) int {
 	if step {
 		held = stages
 	}
-	tiles := (stages + 1) * (9 + attendTile) * 4
+	tiles := (stages + 1) * (9 + 2*attendTile) * 4
 	tables := (4*attendRows + 8) * 4
 	return stages*stage + held*queries*dim*2 + queries*attendTile*2 + 2*queries*16 + tiles + tables
 }
@@ -140,9 +140,13 @@ type attendParams struct {
 	pageStride, scales                                                int64
 	count, first, t, heads, group, gateStride, tableStride, pageShift int32
 	pageTokens, pageCount, chunks, dim, dtype, tokens                 int32
+	perGroup, perHead                                                 uint32
 	scale                                                             float32
 	_                                                                 int32
 }
+
+// perQuotient is ceil(2^32 / d), 0 for 1: see quotient in src/attention.cuh.
+func perQuotient(d int) uint32 { return uint32((1<<32 + uint64(d) - 1) / uint64(d)) }
 
 // Attend is causal attention over the pages.
 func (o *ops) Attend(p kernels.Attend) {
@@ -159,7 +163,8 @@ func (o *ops) Attend(p kernels.Attend) {
 		pages: addr(v.Pages), table: addr(v.Table), trouble: o.dev.memory.trouble.addr(), pageStride: v.PageStride, scales: v.ScaleOffset(),
 		count: int32(r.Count), first: int32(r.First), t: int32(r.T), heads: int32(v.Heads), group: int32(p.QHeads / v.Heads), gateStride: int32(p.GateStride),
 		tableStride: int32(v.TableStride), pageShift: int32(bits.Len(uint(v.PageTokens)) - 1), pageTokens: int32(v.PageTokens), pageCount: int32(pageCount(v)),
-		dim: int32(v.HeadDim), dtype: int32(v.DType), tokens: int32(r.Tokens), scale: p.Scale}
+		dim: int32(v.HeadDim), dtype: int32(v.DType), tokens: int32(r.Tokens), scale: p.Scale,
+		perGroup: perQuotient(p.QHeads / v.Heads), perHead: perQuotient(v.Heads)}
 	if !p.Gate.Nil() {
 		o.is(p.Gate, "Gate")
 		k.gate = matOf(p.Gate)
@@ -179,7 +184,7 @@ func (o *ops) attendTensor(p kernels.Attend, k attendParams) bool {
 	switch {
 	case o.dev.act != kernels.BF16, v.DType == kernels.F32, d < 0 || d > 2 || v.HeadDim != 64<<d, v.PageTokens&(v.PageTokens-1) != 0:
 		return false
-	case (k.q.addr|k.pages)%16 != 0, k.q.stride%8 != 0, k.out.addr%4 != 0, k.out.stride%2 != 0, v.PageStride%16 != 0:
+	case (k.q.addr|k.pages)%16 != 0, k.q.stride%8 != 0, k.out.addr%4 != 0, k.out.stride%2 != 0, v.PageStride%64 != 0:
 		return false
 	}
 	k.scale *= math.Log2E

@@ -22,8 +22,13 @@ struct Attend {
   int table_stride, page_shift, page_tokens, page_count;
   int chunks;  // at most, of a row
   int dim, dtype, tokens;
+  uint32_t per_group, per_head;  // for quotient
   float scale;
+  int pad;
 };
+
+// x / d for 0 <= x < 2^20 and d < 2^11 by per = ceil(2^32 / d), which is 0 for d = 1.
+__device__ __forceinline__ int quotient(int x, uint32_t per) { return per ? (int)__umulhi((uint32_t)x, per) : x; }
 
 constexpr int MAX_ROWS = 256;  // of a launch
 constexpr int TILE = 64;       // tokens
@@ -103,8 +108,11 @@ struct Tile {
   int from, end;                // tokens; end: behind the last of the item
   int first, last;              // of its item
   int queries;                  // where the item's queries lie
+  uint32_t at[TILE];            // keys of the tokens in units of UNIT bytes, NOWHERE for none
   int page[TILE];
 };
+constexpr int UNIT = 64;
+constexpr uint32_t NOWHERE = ~0u;
 
 template <int D, bool FP8, int MT, bool STEP, int STAGES>
 struct Layout {
@@ -180,9 +188,13 @@ struct Walk {
     row = lo, slot = t.slot[row];
     const int n = t.n[row], position = t.position[row], blocks = (n * p.group + M - 1) / M;
     int rest = item - t.item[row];
-    head = rest % p.heads, rest /= p.heads;
-    block = STEP ? rest % blocks : blocks - 1 - rest, chunk = STEP ? rest / blocks : 0;  // prefill: the longest first
-    const int last = min((block * M + M - 1) / p.group, n - 1);
+    chunk = quotient(rest, p.per_head), head = rest - chunk * p.heads, block = 0;
+    if (!STEP) {
+      block = blocks - 1 - chunk, chunk = 0;  // the longest first
+    } else if (blocks > 1) {
+      block = chunk % blocks, chunk /= blocks;
+    }
+    const int last = min(quotient(block * M + M - 1, p.per_group), n - 1);
     end = position + last + 1, from = 0;
     if (STEP) {
       const int size = chunk_of(position + n, p.heads);
@@ -208,8 +220,13 @@ struct Walk {
     report(p.trouble, TROUBLE_PAGE, id);
     return -1;
   }
-  __device__ __forceinline__ void describe(Tile* d, int id, int held_items) const {
-    if (threadIdx.x < TILE) d->page[threadIdx.x] = id;
+  template <int BYTES>
+  __device__ __forceinline__ void describe(const Attend& p, Tile* d, int id, int held_items) const {
+    if (threadIdx.x < TILE) {
+      const int line = head * p.page_tokens + ((from + tile * TILE + threadIdx.x) & (p.page_tokens - 1));
+      d->at[threadIdx.x] = id < 0 ? NOWHERE : (uint32_t)(id * (p.page_stride / UNIT)) + line * (BYTES / UNIT);
+      d->page[threadIdx.x] = id;
+    }
     if (threadIdx.x == 64) d->row = row, d->head = head, d->block = block, d->chunk = chunk;
     if (threadIdx.x == 65) d->from = from + tile * TILE, d->end = end, d->first = tile == 0, d->last = tile == tiles - 1, d->queries = held % held_items;
   }
@@ -240,9 +257,9 @@ __device__ __forceinline__ void attend(const Attend& p) {
     const uint32_t to = base + L::Q + d.queries * L::QUERIES;
     constexpr int PIECE = FP8 ? 4 : 16, PIECES = D * 2 / PIECE;
     for (int u = 0; u < M * PIECES / 128; u++) {
-      const int i = u * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES, packed = d.block * M + r, j = packed / p.group;
+      const int i = u * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES, packed = d.block * M + r, j = quotient(packed, p.per_group);
       const bool exists = j < n;
-      const bf16* from = row_of<const bf16>(p.q, token + (exists ? j : 0)) + (d.head * p.group + (exists ? packed % p.group : 0)) * D + x * (PIECE / 2);
+      const bf16* from = row_of<const bf16>(p.q, token + (exists ? j : 0)) + (d.head * p.group + (exists ? packed - j * p.group : 0)) * D + x * (PIECE / 2);
       if (FP8) {  // words of sixteen dims in the order 0 2 4 6 1 3 5 7, see low_bytes
         const int word = x % 8, moved = word / 2 + word % 2 * 4;
         copy4(to + place<D * 2>(r, x / 8 * 2 + moved / 4) + moved % 4 * 4, from, exists);
@@ -254,50 +271,51 @@ __device__ __forceinline__ void attend(const Attend& p) {
   auto load_tile = [&](const Tile& d, int stage) {
     constexpr int PIECES = BYTES / 16;
     const uint32_t to = base + stage * L::STAGE;
-    const int64_t values = (int64_t)p.heads * p.page_tokens * BYTES;
-    const int mask = p.page_tokens - 1, lead = d.head * p.page_tokens;
+    const uint32_t values = (uint32_t)(p.heads * p.page_tokens) * (BYTES / UNIT);
 #pragma unroll
     for (int u = 0; u < TILE * PIECES / 128; u++) {
-      const int i = u * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES, id = d.page[r];
-      const bool exists = id >= 0;
-      const uint8_t* from = at<const uint8_t>(p.pages) + (exists ? id * p.page_stride + (int64_t)(lead + (d.from + r & mask)) * BYTES : 0) + x * 16;
-      copy16(to + place<BYTES>(r, x), from, exists);
-      copy16(to + L::KEYS + place<BYTES>(r, x), from + (exists ? values : 0), exists);
+      const int i = u * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES;
+      const uint32_t where = d.at[r];
+      const bool exists = where != NOWHERE;
+      const uint8_t* from = at<const uint8_t>(p.pages) + x * 16;
+      copy16(to + place<BYTES>(r, x), from + (uint64_t)(exists ? where : 0) * UNIT, exists);
+      copy16(to + L::KEYS + place<BYTES>(r, x), from + (uint64_t)(exists ? where + values : 0) * UNIT, exists);
     }
     if (FP8) {
       const int r = threadIdx.x % TILE, part = threadIdx.x / TILE, id = d.page[r];
       const bool exists = id >= 0;
-      const uint8_t* from = at<const uint8_t>(p.pages) + (exists ? id * p.page_stride + p.scales + (int64_t)(part * p.heads * p.page_tokens + lead + (d.from + r & mask)) * 4 : 0);
+      const uint8_t* from = at<const uint8_t>(p.pages) + (exists ? id * p.page_stride + p.scales + ((part * p.heads + d.head) * p.page_tokens + (d.from + r & p.page_tokens - 1)) * 4 : 0);
       copy4(to + 2 * L::KEYS + threadIdx.x * 4, from, exists);
     }
   };
-  auto load = [&](int k) {
-    const Tile& d = ring[k % (STAGES + 1)];
+  auto load = [&](int described, int stage) {
+    const Tile& d = ring[described];
     if (d.row >= 0) {
       if (STEP && d.first) load_queries(d);
-      load_tile(d, k % STAGES);
+      load_tile(d, stage);
     }
     copy_commit();
   };
+  auto next = [](int i, int of) { return i + 1 == of ? 0 : i + 1; };
 
   Walk<M, STEP> walk;
   walk.start(p, rows);
 #pragma unroll 1
   for (int k = 0; k < STAGES; k++) {  // describe the first STAGES tiles
-    walk.describe(&ring[k], walk.page(p), L::HELD);
+    walk.template describe<BYTES>(p, &ring[k], walk.page(p), L::HELD);
     walk.next(p, rows);
   }
   __syncthreads();
 #pragma unroll 1
-  for (int k = 0; k < STAGES - 1; k++) load(k);
+  for (int k = 0; k < STAGES - 1; k++) load(k, k);
 
   float o[MT][NT][4], m[MT][2], l[MT][2];
   int limit[MT][2];  // last token that a packed row sees
 #pragma unroll 1
-  for (int k = 0;; k++) {
+  for (int now = 0, at_stage = 0, ahead = STAGES - 1, ahead_stage = STAGES - 1;; now = next(now, STAGES + 1), at_stage = next(at_stage, STAGES)) {
     copy_wait<STAGES - 2>();
     __syncthreads();
-    const Tile& d = ring[k % (STAGES + 1)];
+    const Tile& d = ring[now];
     if (d.row < 0) break;
     if (!STEP && d.first) {
       load_queries(d);
@@ -305,7 +323,8 @@ __device__ __forceinline__ void attend(const Attend& p) {
       copy_wait<0>();
       __syncthreads();
     }
-    load(k + STAGES - 1);
+    load(ahead, ahead_stage);
+    ahead = next(ahead, STAGES + 1), ahead_stage = next(ahead_stage, STAGES);
     const int id = walk.page(p);
 
     if (d.first) {
@@ -315,14 +334,14 @@ __device__ __forceinline__ void attend(const Attend& p) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
           m[a][i] = -INFINITY, l[a][i] = 0;
-          limit[a][i] = min(position + min((d.block * M + a * 16 + i * 8 + g) / p.group, n - 1), d.end - 1);
+          limit[a][i] = min(position + min(quotient(d.block * M + a * 16 + i * 8 + g, p.per_group), n - 1), d.end - 1);
 #pragma unroll
           for (int x = 0; x < NT; x++) o[a][x][2 * i] = o[a][x][2 * i + 1] = 0;
         }
     }
 
     // Scores of the warp's 16 tokens.
-    const uint32_t stage = base + k % STAGES * L::STAGE, queries = base + L::Q + d.queries * L::QUERIES;
+    const uint32_t stage = base + at_stage * L::STAGE, queries = base + L::Q + d.queries * L::QUERIES;
     constexpr int CHAINS = MT == 1 ? 2 : 1;
     float s[CHAINS][MT][2][4] = {};
 #pragma unroll
@@ -346,7 +365,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
     const int token = d.from + warp * 16 + 2 * c;
     float kscale[2][2], vscale[2][2];
     if (FP8) {
-      const float* from = reinterpret_cast<const float*>(space + k % STAGES * L::STAGE + 2 * L::KEYS) + warp * 16 + 2 * c;
+      const float* from = reinterpret_cast<const float*>(space + at_stage * L::STAGE + 2 * L::KEYS) + warp * 16 + 2 * c;
 #pragma unroll
       for (int b = 0; b < 2; b++)
 #pragma unroll
@@ -427,7 +446,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
       }
     }
 
-    walk.describe(&ring[(k + STAGES) % (STAGES + 1)], id, L::HELD);
+    walk.template describe<BYTES>(p, &ring[ahead], id, L::HELD);
     walk.next(p, rows);
     if (!d.last) continue;
 
@@ -447,7 +466,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
     for (int a = 0; a < MT; a++)
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        const int r = a * 16 + i * 8 + g, packed = d.block * M + r, j = packed / p.group, head = d.head * p.group + packed % p.group;
+        const int r = a * 16 + i * 8 + g, packed = d.block * M + r, j = quotient(packed, p.per_group), head = d.head * p.group + packed - j * p.group;
         if (j >= n) continue;
         const float4 w = sums[r];
         const float sum = (w.x + w.y) + (w.z + w.w);
