@@ -87,7 +87,7 @@ func (s *Server) simple(f func(*api.API, []byte) (any, error)) gin.HandlerFunc {
 			return
 		}
 		if out, err := f(b.API, body); err != nil {
-			refuse(c, api.AsError(err))
+			s.failed(c, err)
 		} else {
 			answer(c, out)
 		}
@@ -104,17 +104,26 @@ func (s *Server) call(understand func(*api.API, []byte) (api.Call, error)) gin.H
 		call, err := understand(b.API, body)
 		switch {
 		case err != nil:
-			refuse(c, api.AsError(err))
+			s.failed(c, err)
 		case call.Streams():
 			s.stream(c, call)
 		default:
 			if out, err := call.Answer(c.Request.Context()); err != nil {
-				refuse(c, api.AsError(err))
+				s.failed(c, err)
 			} else {
 				answer(c, out)
 			}
 		}
 	}
+}
+
+// failed answers with an error; what is no fault of the client is logged.
+func (s *Server) failed(c *gin.Context, err error) {
+	e := api.AsError(err)
+	if e.Status == http.StatusInternalServerError {
+		s.config.Log.Error("request failed", "path", shortPath(c), "error", err)
+	}
+	refuse(c, e)
 }
 
 // request finds the backend and reads the body; where it returns false it has answered.

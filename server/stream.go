@@ -25,7 +25,7 @@ func (s *Server) stream(c *gin.Context, call api.Call) {
 	err := call.Stream(c.Request.Context(), w.send)
 	switch {
 	case err != nil && !w.begun:
-		refuse(c, api.AsError(err))
+		s.failed(c, err)
 		return
 	case err != nil:
 		s.config.Log.Warn("stream ended early", "path", c.Request.URL.Path, "error", err)

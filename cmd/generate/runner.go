@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -134,6 +135,9 @@ func (r *runner) answer(ctx context.Context, q request) (*result, error) {
 	out := &result{ID: idOf(q.number), CustomID: q.id, Response: &response{http.StatusOK, "req_" + rand.Text(), body}}
 	if err != nil {
 		e := api.AsError(err)
+		if e.Status >= http.StatusInternalServerError {
+			fmt.Fprintf(os.Stderr, "generate: line %d: %v\n", q.number, err)
+		}
 		out.Response.StatusCode, out.Response.Body = e.Status, e.Body()
 		out.Error = &resultError{e.Code, e.Message}
 	}
@@ -144,7 +148,7 @@ func (r *runner) answer(ctx context.Context, q request) (*result, error) {
 func (r *runner) call(ctx context.Context, q request) (body any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("internal error: %v\n%s", p, debug.Stack())
+			err = &api.PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {

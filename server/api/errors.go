@@ -21,6 +21,14 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
+// PanicError is a broken invariant that ended a request. Its text is for logs; clients get a plain 500.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+
 // Types of errors, as the OpenAI API names them.
 const (
 	TypeInvalid = "invalid_request_error"
@@ -80,7 +88,10 @@ func AsError(err error) *Error {
 	var field *engine.FieldError
 	var message *chat.FieldError
 	var template *chat.TemplateError
+	var panicked *PanicError
 	switch {
+	case errors.As(err, &panicked):
+		return &Error{Status: http.StatusInternalServerError, Type: TypeServer, Code: "internal_error", Message: "internal error"}
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &field):

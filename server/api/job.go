@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -66,11 +65,10 @@ func (j *job) rename(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := AsError(err)
-	if e.Param == "prompt" && j.field != "prompt" {
+	if e := AsError(err); e.Param == "prompt" && j.field != "prompt" {
 		return invalid(j.field, "%s", e.Message[len("prompt: "):])
 	}
-	return e
+	return err
 }
 
 func (j *job) cancel() {
@@ -97,7 +95,7 @@ func (j *job) drive(ctx context.Context, emit func(*choice, *progress) error) er
 		group.Go(func() (err error) {
 			defer func() {
 				if p := recover(); p != nil {
-					err = fmt.Errorf("internal error: %v\n%s", p, debug.Stack())
+					err = &PanicError{p, debug.Stack()}
 				}
 			}()
 			return c.run(ctx, locked)
