@@ -36,7 +36,9 @@ static CUresult reprise_capture_end(CUstream stream, CUgraphExec *out) {
   return r ? r : cuGraphUpload(*out, stream);
 }
 static CUresult reprise_shared(CUfunction f, int bytes) {
-  return cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
+  CUresult r = cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
+  if (r) return r;
+  return cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
 }
 static CUresult reprise_wide_clusters(CUfunction f) {
   return cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
