@@ -78,7 +78,23 @@ func (c *costs) compare(current, tried int, took *window) bool {
 		measured = costMemory*old + (1-costMemory)*measured
 	}
 	c.relative[tried] = measured
+	c.order()
 	return true
+}
+
+// order evens measurements out that say a deeper step takes less.
+func (c *costs) order() {
+	last := -1
+	for depth, cost := range c.relative {
+		if cost == 0 {
+			continue
+		}
+		if last >= 0 && c.relative[last] > cost {
+			mean := (c.relative[last] + cost) / 2
+			c.relative[last], c.relative[depth] = mean, mean
+		}
+		last = depth
+	}
 }
 
 // of is the cost at some depth: measured, or on the line between the measured ones around it.
