@@ -147,8 +147,8 @@ func convGrid(threads, rows int) (driver.Config, int32) {
 	return grid(across, ceil(rows, each), 1, block), int32(each)
 }
 
-// slices calls run for as many rows at a time as scratch memory has room for.
-func slices(rows, bytes int, run func(from, to int)) {
+// rowSlices calls run for as many rows at a time as scratch memory has room for.
+func rowSlices(rows, bytes int, run func(from, to int)) {
 	each := min(rows, ssmScratch/bytes)
 	for from := 0; from < rows; from += each {
 		run(from, min(from+each, rows))

@@ -134,7 +134,7 @@ func (o *ops) deltaStream(p kernels.Delta) {
 	}
 	s := pick(&m.step[tokens][window], p.Rows.Count, perKey)
 	query, value := d.Keys()*2, d.Values()*2
-	slices(p.Rows.Count, p.Rows.T*(query+value+4*d.ValueHeads), func(from, to int) {
+	rowSlices(p.Rows.Count, p.Rows.T*(query+value+4*d.ValueHeads), func(from, to int) {
 		all := uint64((to - from) * p.Rows.T)
 		k.row0, k.row1 = int32(from), int32(to)
 		k.query = addr(o.ssm.scratch)

@@ -128,7 +128,7 @@ func (o *ops) mamba2Stream(p kernels.Mamba2) {
 		window = 1
 	}
 	s := pick(&m.step[dim][window], p.Rows.Count, perGroup)
-	slices(p.Rows.Count, p.Rows.T*d.Groups*d.State*2, func(from, to int) {
+	rowSlices(p.Rows.Count, p.Rows.T*d.Groups*d.State*2, func(from, to int) {
 		k.row0, k.row1 = int32(from), int32(to)
 		var c driver.Config
 		c, k.perBlock = convGrid(d.Conv()/8+d.Heads, to-from)

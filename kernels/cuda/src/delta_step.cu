@@ -22,15 +22,14 @@ __device__ __forceinline__ void normalise(float (&y)[8]) {
 }
 
 __device__ void convolve_row(const Delta& p, const Piece& k, int row, int channel) {
-  int n = at<int>(p.rows.n)[row];
-  if (n == 0) return;
-  int slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
+  int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
+  uint4 next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.qkv, first) + channel);
   int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
+  if (n == 0) return;
   int keys = p.keys(), values = p.values(), conv = p.conv();
   uint4 rows[4];
 #pragma unroll
   for (int i = 0; i < 3; i++) rows[i] = history(p.state, slot, position - 3 + i, conv, channel);
-  uint4 next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.qkv, first) + channel);
   for (int t = 0; t < n; t++) {
     rows[3] = next;
     if (t + 1 < n) next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.qkv, first + t + 1) + channel);
@@ -55,9 +54,7 @@ __device__ void convolve_row(const Delta& p, const Piece& k, int row, int channe
 }
 
 __device__ void gate_row(const Delta& p, int row, int head) {
-  int n = at<int>(p.rows.n)[row];
-  if (n == 0) return;
-  int slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
+  int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
   int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
   for (int t = 0; t < n; t++) {
     ring_row<float>(p.state, slot, p.state.decay, position + t, p.state.records, p.value_heads)[head] =
@@ -128,6 +125,7 @@ __device__ void step(const Delta& p) {
   }
   const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
   const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], token0 = p.rows.first + row * T;
+  const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
   const bool flush = h + n > p.state.window;
 
   // ---- start streaming
@@ -136,7 +134,7 @@ __device__ void step(const Delta& p) {
   const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
   const int tiles = C::HPW * tiles_per_head;
   const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
-  const float* const source = block_of(p.state, at<int>(p.cursors.src)[slot]) + first;
+  const float* const source = block_of(p.state, src) + first;
   uint8_t* const stages = smem + warp * STAGES * TILE_BYTES;
   uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
   auto tile_at = [&](int i) { return (i / tiles_per_head * P + i % tiles_per_head * C::WPH * TILE_ROWS) * KEYS; };
@@ -199,11 +197,11 @@ __device__ void step(const Delta& p) {
 #pragma unroll
   for (int m = 0; m < NT; m++) {
     const bool is_q = NT == 2 ? m == 1 : g >= 4;
-    const bf16* src = is_q ? at<bf16>(p.query) + (local0 + t_row) * nkeys + khead * KEYS : ring_k + ring_at(min(h + t_row, capacity - 1)) * nkeys;
+    const bf16* vector = is_q ? at<bf16>(p.query) + (local0 + t_row) * nkeys + khead * KEYS : ring_k + ring_at(min(h + t_row, capacity - 1)) * nkeys;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       uint2 v = make_uint2(0, 0);
-      if (counts) v = __ldcg(reinterpret_cast<const uint2*>(src + i * 16 + c * 4));
+      if (counts) v = load_query(vector + i * 16 + c * 4);
       q[m][2 * i] = v.x, q[m][2 * i + 1] = v.y;
     }
   }
@@ -233,7 +231,7 @@ __device__ void step(const Delta& p) {
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
   float* const coup = reinterpret_cast<float*>(smem + C::SCRATCH + warp * 512);
   float* const inv = coup + 64;
-  float* const target = block_of(p.state, at<int>(p.cursors.dst)[slot]) + first;
+  float* const target = block_of(p.state, dst) + first;
   const float scale = 0.08838834764831845f;  // 1 / sqrt(128)
 
   int it = 0;

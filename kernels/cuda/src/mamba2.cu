@@ -51,7 +51,8 @@ __device__ void fill(Chunk& chunk, const Mamba2& p, const Sequence& s, int head,
 
 template <typename A>
 __device__ void walk(const Mamba2& p) {
-  pdl_begin();
+  pdl_wait();
+  pdl_trigger();  // only now: the norm reads gates before its wait
   int head = blockIdx.x;
   Sequence s = sequence(p.rows, p.cursors, blockIdx.y);
   if (s.n == 0 || (p.mode == FOLD && s.h == 0)) return;
@@ -92,34 +93,32 @@ __device__ void walk(const Mamba2& p) {
 // The norm, by group, of y silu(z); y is in out. A block a token and group; tokens that do not count become zero.
 template <typename A, bool WIDE>
 __device__ void gated_norm(const Mamba2& p) {
-  pdl_begin();
   __shared__ float space[33];
   int size = p.inner() / p.groups, first = blockIdx.y * size, token = p.rows.first + blockIdx.x;
   A* out = row_of<A>(p.out, token) + first;
   const A* z = row_of<A>(p.z, token) + first;
   const float* w = at<float>(p.norm_w) + first;
+  // The kernel in front started this one behind its own wait: what is older may be read.
   bool counts = p.rows.t == 0 || (int)blockIdx.x % p.rows.t < at<int>(p.rows.n)[blockIdx.x / p.rows.t];
   if constexpr (WIDE) {  // 128 threads of eight columns
     int c = threadIdx.x * 8;
-    float y[8] = {}, g[8], f[8];
-    if (counts && c < size) {
+    bool mine = counts && c < size;
+    float y[8] = {}, g[8], f[8], sum = 0.f;
+    if (mine) load8(z + c, g), load8(w + c, f);
+    pdl_begin();
+    if (mine) {
       load8(out + c, y);
-      load8(z + c, g);
-      load8(w + c, f);
-    }
-    float sum = 0.f;
-    if (counts && c < size)
 #pragma unroll
       for (int e = 0; e < 8; e++) y[e] *= silu(g[e]), sum = fmaf(y[e], y[e], sum);
-    if (counts) {
-      float scale = rsqrtf(block_sum(sum, space) / size + p.eps);
-      if (c < size)
-#pragma unroll
-        for (int e = 0; e < 8; e++) y[e] *= scale * f[e];
     }
+    float scale = rsqrtf(block_sum(sum, space) / size + p.eps);
+    if (mine)
+#pragma unroll
+      for (int e = 0; e < 8; e++) y[e] *= scale * f[e];
     if (c < size) store8(out + c, y);
     return;
   }
+  pdl_begin();
   float sum = 0.f;
   if (counts)
     for (int c = threadIdx.x; c < size; c += blockDim.x) {

@@ -9,15 +9,14 @@ namespace {
 // ---------------------------------------------------------------- convolution
 // A thread has eight channels, or one head's dt, of the rows of its block.
 __device__ void convolve_row(const Mamba2& p, const Piece& k, int row, int channel) {
-  int n = at<int>(p.rows.n)[row];
-  if (n == 0) return;
-  int slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
+  int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
+  uint4 next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.xbc, first) + channel);
   int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
+  if (n == 0) return;
   int inner = p.inner(), bc = p.bc(), conv = p.conv();
   uint4 rows[4];
 #pragma unroll
   for (int i = 0; i < 3; i++) rows[i] = history(p.state, slot, position - 3 + i, conv, channel);
-  uint4 next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.xbc, first) + channel);
   for (int t = 0; t < n; t++) {
     rows[3] = next;
     if (t + 1 < n) next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.xbc, first + t + 1) + channel);
@@ -34,9 +33,7 @@ __device__ void convolve_row(const Mamba2& p, const Piece& k, int row, int chann
 }
 
 __device__ void time_row(const Mamba2& p, int row, int head) {
-  int n = at<int>(p.rows.n)[row];
-  if (n == 0) return;
-  int slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
+  int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
   int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
   for (int t = 0; t < n; t++)
     ring_row<float>(p.state, slot, p.state.decay, position + t, p.state.records, p.heads)[head] = step_size(p, widen(row_of<bf16>(p.dt, first + t)[head]), head);
@@ -91,6 +88,7 @@ __device__ void step(const Mamba2& p) {
   }
   const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
   const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], per = p.heads / p.groups;
+  const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
   const int head0 = group * per + split * HPC;  // first head of the block
   const bool flush = h + n > p.state.window;
 
@@ -100,7 +98,7 @@ __device__ void step(const Mamba2& p) {
   const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
   const int tiles = C::HPW * tiles_per_head;
   const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
-  const float* const source = block_of(p.state, at<int>(p.cursors.src)[slot]) + first;
+  const float* const source = block_of(p.state, src) + first;
   uint8_t* const stages = smem + warp * STAGES * TILE_BYTES;
   uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
   auto tile_at = [&](int i) {  // the warp's i-th tile, elements from `first`
@@ -164,7 +162,7 @@ __device__ void step(const Mamba2& p) {
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     uint2 v = make_uint2(0, 0);
-    if (g < n) v = *reinterpret_cast<const uint2*>(at<bf16>(p.query) + (int64_t)((row - p.row0) * T + g) * bc + group * KEYS + i * 16 + c * 4);
+    if (g < n) v = load_query(at<bf16>(p.query) + (int64_t)((row - p.row0) * T + g) * bc + group * KEYS + i * 16 + c * 4);
     q[0][2 * i] = v.x, q[0][2 * i + 1] = v.y;
   }
 #pragma unroll
@@ -190,7 +188,7 @@ __device__ void step(const Mamba2& p) {
   uint32_t key_lane[M];
 #pragma unroll
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
-  float* const target = block_of(p.state, at<int>(p.cursors.dst)[slot]) + first;
+  float* const target = block_of(p.state, dst) + first;
 
   int it = 0;
   for (int hw = 0; hw < C::HPW; hw++) {
