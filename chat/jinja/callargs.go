@@ -18,8 +18,6 @@ type namedValue struct {
 
 var noArgs = &callArgs{}
 
-func positional(values ...Value) *callArgs { return &callArgs{positional: values} }
-
 func (a *callArgs) lookup(name string) (Value, bool) {
 	for _, n := range a.named {
 		if n.name == name {

@@ -34,11 +34,11 @@ type engineRow struct {
 }
 
 type engineFlags struct {
-	model                    cli.Model
-	batches                  []int
-	prompt, output, prefill  int
-	repeats                  int
-	json, unchecked, noFloor bool
+	model                   cli.Model
+	batches                 []int
+	prompt, output, prefill int
+	repeats                 int
+	json, unchecked         bool
 }
 
 func engineCommand(args []string) error {

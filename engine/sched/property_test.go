@@ -7,16 +7,15 @@ import (
 
 // world is a caller with random habits and a memory of its own, against which every plan is checked.
 type world struct {
-	t       *testing.T
-	rng     *rand.Rand
-	config  Config
-	s       *Scheduler
-	known   map[ID]*life
-	order   []ID // of arrival, living requests only
-	flying  []*Plan
-	spare   []*Plan
-	nextID  ID
-	starved int // consecutive plans that advanced nothing
+	t      *testing.T
+	rng    *rand.Rand
+	config Config
+	s      *Scheduler
+	known  map[ID]*life
+	order  []ID // of arrival, living requests only
+	flying []*Plan
+	spare  []*Plan
+	nextID ID
 }
 
 // life is what the caller knows of a request: the truth that plans must agree with.

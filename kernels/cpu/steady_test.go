@@ -29,12 +29,12 @@ type fixture struct {
 	device  *Device
 	outputs []kernels.Buffer
 
-	step, prefill, context kernels.Rows
-	cursors                kernels.Cursors
-	slots                  kernels.Slots
-	kv                     kernels.KV
-	begin                  kernels.Begin
-	program                []func(kernels.Ops)
+	step, prefill kernels.Rows
+	cursors       kernels.Cursors
+	slots         kernels.Slots
+	kv            kernels.KV
+	begin         kernels.Begin
+	program       []func(kernels.Ops)
 }
 
 func (f *fixture) ints(v ...int32) kernels.Buffer {

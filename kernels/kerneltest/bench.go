@@ -28,7 +28,6 @@ type bench struct {
 	*rand.Rand
 	devices [sides]kernels.Device
 	arrays  []*array
-	packed  int
 	wide    bool // matrices are views of wider ones
 }
 
@@ -141,15 +140,6 @@ func (b *bench) set(a *array, data []byte) {
 	a.before = bytes.Clone(data)
 	for s := range sides {
 		b.do(s, func(o kernels.Ops) { o.Upload(a.buf[s], data) })
-	}
-}
-
-// settle makes what each side computed the contents that the next program starts from. The oracle's go to every side, so
-// that errors do not add up.
-func (b *bench) settle(list ...*array) {
-	b.Helper()
-	for _, a := range list {
-		b.set(a, a.after[oracle])
 	}
 }
 
