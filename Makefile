@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test test-short race lint fuzz bench clean toolchain trampolines fatbins cuda cuda-test sanitize
+.PHONY: all build test test-short race variants lint fuzz bench clean toolchain trampolines fatbins cuda cuda-test sanitize
 
 all: build
 
@@ -10,13 +10,22 @@ build: ## the three programs into bin/
 	$(GO) build -o bin/ ./cmd/...
 
 test: ## everything that has to hold
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 
 test-short: ## a first answer in about a minute
 	$(GO) test -short ./...
 
-race:
-	$(GO) test -race -short ./...
+race: ## the short tests under the race detector, the programs of internal/e2e included
+	$(GO) test -race -short -timeout 20m ./...
+
+FUZZTIME ?= 60s
+
+fuzz: ## every fuzz target for FUZZTIME
+	GO="$(GO)" FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+variants: ## the short tests that depend on the processor: without assembly, and on one thread
+	$(GO) test -short -tags purego ./kernels/... ./model/... ./engine/...
+	GOMAXPROCS=1 $(GO) test -short ./kernels/... ./engine/... ./server/...
 
 lint: ## vet, staticcheck, gofmt
 	$(GO) vet ./...
