@@ -33,7 +33,12 @@ func Open(name string) (*weights.Folder, error) {
 	if leftOut {
 		return nil, fmt.Errorf("%s: %w", name, ErrLeftOut)
 	}
-	files, err := fs.Sub(embedded, strings.TrimPrefix(name, prefix))
+	return OpenFrom(embedded, name)
+}
+
+// OpenFrom is Open from a copy of this package's folder, which programs without the embedded models can be given.
+func OpenFrom(folder fs.FS, name string) (*weights.Folder, error) {
+	files, err := fs.Sub(folder, strings.TrimPrefix(name, prefix))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -8,26 +8,29 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spf13/pflag"
-
+	"reprise/cmd/internal/cli"
 	"reprise/kernels"
-	"reprise/kernels/cpu"
 	"reprise/kernels/kernelbench"
 	"reprise/kernels/kerneltest"
 )
 
 func kernelsCommand(args []string) error {
-	flags := pflag.NewFlagSet("bench kernels", pflag.ContinueOnError)
+	var model cli.Model
+	flags := cli.NewFlags("bench kernels", "usage: bench kernels [flags]\n\nOf the flags that say how a model runs, --device and --dtype count.\n")
+	model.Register(flags)
 	match := flags.String("match", "", "only rows whose operation and shape contain this text")
 	repeats := flags.Int("repeats", 5, "runs of each case; the median counts")
 	asJSON := flags.Bool("json", false, "one JSON object a row")
 	unchecked := flags.Bool("skip-check", false, "do not run the conformance suite first; rows are then marked unchecked")
-	if err := flags.Parse(args); err != nil {
+	if _, err := cli.Parse(flags, args); err != nil {
 		return err
 	}
-	dev, err := cpu.Open(cpu.Options{})
+	dev, why, err := model.OpenDevice()
 	if err != nil {
 		return err
+	}
+	if why != "" {
+		fmt.Fprintln(os.Stderr, why)
 	}
 	defer dev.Close()
 	if !*unchecked {

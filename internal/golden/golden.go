@@ -63,7 +63,7 @@ func Open(t testing.TB, name string) *Golden {
 		g.Cases = append(g.Cases, c)
 	}
 	if strings.HasPrefix(name, "demo-") {
-		g.Folder, err = demo.Open(name)
+		g.Folder, err = demo.OpenFrom(os.DirFS(filepath.Join(repository(), "demo")), name)
 	} else {
 		files := only{os.DirFS(dir), "config.json"}
 		g.Folder, err = weights.NewFolder(name, files, func() (*weights.Checkpoint, error) {
@@ -74,11 +74,14 @@ func Open(t testing.TB, name string) *Golden {
 	return g
 }
 
-// root is where the data lies, whichever package is under test.
-func root() string {
+// repository is the folder of the project, whichever package is under test.
+func repository() string {
 	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..", "model", "testdata", "goldens")
+	return filepath.Join(filepath.Dir(file), "..", "..")
 }
+
+// root is where the data lies.
+func root() string { return filepath.Join(repository(), "model", "testdata", "goldens") }
 
 // only hides all files but one.
 type only struct {

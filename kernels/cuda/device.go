@@ -31,6 +31,9 @@ type Device struct {
 
 var _ kernels.Device = (*Device)(nil)
 
+// Built says whether this binary has CUDA.
+const Built = true
+
 // Open takes a GPU of compute capability 9.0 and loads the kernels.
 func Open(o Options) (kernels.Device, error) {
 	d := &Device{act: o.Activations}

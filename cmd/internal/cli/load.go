@@ -15,6 +15,7 @@ import (
 	"reprise/engine"
 	"reprise/kernels"
 	"reprise/kernels/cpu"
+	"reprise/kernels/cuda"
 	"reprise/sampler"
 	"reprise/server/api"
 	"reprise/tokenizer"
@@ -51,8 +52,12 @@ func (m *Model) Load(progress func(done, total int64)) (*Loaded, error) {
 	if o.EOS, err = l.generation(folder); err != nil {
 		return nil, err
 	}
-	if l.Device, err = m.openDevice(); err != nil {
+	var why string
+	if l.Device, why, err = m.OpenDevice(); err != nil {
 		return nil, err
+	}
+	if why != "" {
+		l.Warnings = append(l.Warnings, why)
 	}
 	l.Engine, err = engine.Open(l.Device, engine.Source{Folder: folder, Dummy: m.loadFormat == "dummy", Progress: progress}, o)
 	if err != nil {
@@ -76,11 +81,27 @@ func (l *Loaded) API(observe func(api.Outcome)) *api.API {
 	})
 }
 
-func (m *Model) openDevice() (kernels.Device, error) {
-	if m.device == "cuda" {
-		return nil, errors.New("--device cuda: this build has no CUDA")
+// OpenDevice opens what --device says. auto takes a GPU if this build and this machine have one, and says in one line why
+// a build with CUDA does without.
+func (m *Model) OpenDevice() (dev kernels.Device, why string, err error) {
+	if m.device == "cpu" || m.device == "auto" && !cuda.Built {
+		dev, err = cpu.Open(cpu.Options{})
+		return dev, "", err
 	}
-	return cpu.Open(cpu.Options{})
+	o := cuda.Options{Activations: kernels.BF16}
+	if m.dtype == "float32" || m.dtype == "float" {
+		o.Activations = kernels.F32
+	}
+	dev, err = cuda.Open(o)
+	switch {
+	case err == nil:
+		return dev, "", nil
+	case m.device == "cuda":
+		return nil, "", fmt.Errorf("--device cuda: %w", err)
+	}
+	why = fmt.Sprintf("running on the CPU: %v", err)
+	dev, err = cpu.Open(cpu.Options{})
+	return dev, why, err
 }
 
 func (m *Model) folder() (*weights.Folder, error) {
