@@ -19,7 +19,8 @@ const (
 	defaultSeqs      = 256
 	defaultTokens    = 2048
 	defaultPageCPU   = 16
-	defaultTile      = 64
+	tileCPU          = 64  // rows of logits at once: they stay in a cache
+	tile             = 256 // the head's weights are read once for so many
 	defaultQueue     = 4096
 	defaultWindow    = 16 // records, up to T = 3
 	defaultWindowT   = 32 // records, above
@@ -74,7 +75,7 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 	p.Sampler = sampler.Config{
 		Slots: p.MaxSeqs + 1, Vocab: shape.Vocab, Drafts: o.Drafts,
 		MaxTop:  max(o.MaxLogProbs, 1), // even a request for none needs the token's own
-		MaxRows: p.MaxTokens, TileRows: min(defaultTile, p.MaxTokens),
+		MaxRows: p.MaxTokens, TileRows: min(tileRows(act), p.MaxTokens),
 	}
 	p.SamplerBytes = p.Sampler.Bytes()
 	p.DraftBytes = p.draftBytes(o, shape.Hidden, act)
@@ -166,6 +167,13 @@ func (p *Plan) draftBytes(o Options, hidden int, act kernels.DType) int64 {
 	return p.mtp(hidden, act).Bytes()
 }
 
+func tileRows(act kernels.DType) int {
+	if act == kernels.F32 {
+		return tileCPU
+	}
+	return tile
+}
+
 // split divides budget bytes between state blocks and KV pages: first every sequence gets its state, then pages for
 // as many full contexts as fit.
 func (p *Plan) split(o Options, budget int64) error {
@@ -192,7 +200,7 @@ func (p *Plan) pages(o Options, budget int64) error {
 	full := (p.MaxLen + p.Window.T + tokens - 1) / tokens // of one longest sequence
 	p.KV.Pages = o.KVBlocks
 	if o.KVBlocks == 0 {
-		p.KV.Pages = int(min(int64(full)*int64(p.MaxSeqs), max(budget, 0)/max(page, 1)))
+		p.KV.Pages = int(min(int64(full)*int64(p.MaxSeqs), max(budget, 0)/max(page, 1)-1)) // besides the null page
 	}
 	if p.KV.Pages < 1 {
 		return fmt.Errorf("no memory is left for a KV page of %s", bytesText(page))
