@@ -80,10 +80,9 @@ func (l *lane) token(i, top int) Token {
 	}
 	t.LogProb, t.Rank = l.out.logProb[i], l.out.rank[i]
 	if top > 0 {
-		t.Top = make([]Alternative, top)
-		for j := range t.Top {
-			at := i*l.rows.TopN + j
-			t.Top[j] = Alternative{l.out.topID[at], l.out.topProb[at]}
+		t.Top = make([]Alternative, 0, top)
+		for at := i * l.rows.TopN; at < i*l.rows.TopN+top && l.out.topID[at] >= 0; at++ { // NaN logits have no order
+			t.Top = append(t.Top, Alternative{l.out.topID[at], l.out.topProb[at]})
 		}
 	}
 	return t

@@ -8,10 +8,15 @@ import (
 	"reprise/engine"
 )
 
-// lowestLogProb stands for minus infinity, which JSON cannot say.
+// lowestLogProb stands for minus infinity and NaN, which JSON cannot say.
 const lowestLogProb = -9999
 
-func finite(p float32) float32 { return max(p, lowestLogProb) }
+func finite(p float32) float32 {
+	if p > lowestLogProb {
+		return p
+	}
+	return lowestLogProb
+}
 
 // tokenText is how a token is shown among log probabilities.
 func (c *choice) tokenText(id int32) string {
