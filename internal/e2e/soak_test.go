@@ -19,9 +19,6 @@ import (
 // preemptions. Every answer is that of the quiet run before, memory does not grow, and the server ends clean: what the
 // engine finds still owned when it closes is an error of the program.
 func TestSoak(t *testing.T) {
-	if testing.Short() && racing {
-		t.Log("few requests: the race detector is slow")
-	}
 	for _, v := range []struct {
 		name  string
 		flags []string
@@ -50,7 +47,9 @@ func soak(t *testing.T, flags []string, long bool) {
 	before := s.metric("go_goroutines")
 	first, rest := 1000, 9000
 	switch {
-	case testing.Short() || racing:
+	case racing: // which is slow
+		first, rest = 60, 120
+	case testing.Short():
 		first, rest = 150, 350
 	case !long:
 		first, rest = 500, 1500
