@@ -200,5 +200,5 @@ type Experts struct {
 	TopK         int
 }
 
-// AddGated is Y += sigmoid(Gate) * X with Gate [rows, 1]; without Gate Y += X.
+// AddGated is Y += sigmoid(Gate) * X with Gate [rows, 1], activations or F32; without Gate Y += X.
 type AddGated struct{ Gate, X, Y Mat }

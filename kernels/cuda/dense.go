@@ -114,13 +114,16 @@ func (o *ops) AddGated(p kernels.AddGated) {
 	o.is(p.X, "X")
 	o.is(p.Y, "Y")
 	type params struct {
-		gate, x, y mat
-		cols, wide int32
+		gate, x, y               mat
+		cols, wide, gateF32, pad int32
 	}
 	k := params{x: matOf(p.X), y: matOf(p.Y), cols: int32(p.Y.Cols), wide: wide(p.Y.Cols, p.X, p.Y)}
 	if !p.Gate.Nil() {
-		o.is(p.Gate, "Gate")
-		k.gate = matOf(p.Gate)
+		if k.gate = matOf(p.Gate); p.Gate.DType == kernels.F32 {
+			k.gateF32 = 1
+		} else {
+			o.is(p.Gate, "Gate")
+		}
 	}
 	launch(o, o.dense.addGated, grid(ceil(p.Y.Cols, pieceCols), p.Y.Rows, 1, 256), k)
 }

@@ -13,6 +13,9 @@ import (
 // skinnyRows is the most rows that the weight-streaming kernels take at once.
 const skinnyRows = 64
 
+// streamedRows is the most rows that they are faster with than cuBLASLt.
+const streamedRows = 16
+
 // Products of more rows go to cuBLASLt.
 const (
 	ltWorkspace = 64 << 20
@@ -102,7 +105,7 @@ func (o *ops) product(x, y kernels.Mat, w *weight, add bool) {
 	case x.Rows == 0:
 	case x.DType != kernels.BF16 || w.dtype != kernels.BF16:
 		launch(o, o.linear.plain, grid(ceil(w.rows, 64), ceil(x.Rows, 32), 1, 256), k)
-	case x.Rows > skinnyRows && k.aligned == 1 && o.library(x, y, w, add):
+	case x.Rows > streamedRows && k.aligned == 1 && o.library(x, y, w, add):
 	default:
 		o.stream(k, x.DType.Size(), y.DType.Size())
 	}

@@ -180,7 +180,7 @@ func (r *rig) times(n, k int, read, flops float64) {
 		x, y := kernels.NewMat(xb, kernels.BF16, m, k), kernels.NewMat(yb, kernels.BF16, m, n)
 		floor := max(float64(n*k+m*k+m*n)*2/read, 2*float64(m)*float64(n)*float64(k)/flops)
 		own, lib := math.NaN(), math.NaN()
-		if m <= skinnyRows {
+		if m <= streamedRows {
 			own = r.time(list, func(w *weight) { o.Linear(kernels.Linear{X: x, Y: y, W: w}) })
 		}
 		if o.linear.lt != nil && m >= 8 {

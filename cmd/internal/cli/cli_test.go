@@ -174,7 +174,7 @@ func TestLoadErrorsAreOneLine(t *testing.T) {
 	}{
 		{"no such folder", []string{"/no/such"}}, {"no such folder", []string{"Qwen/Qwen3.5-4B"}}, {"not a folder", []string{file}},
 		{"config.json", []string{dir}}, {"tokenizer.json", []string{bad}}, {"bert", []string{bad, "--skip-tokenizer-init"}},
-		{"no CUDA", []string{"--device", "cuda"}}, {"--chat-template", []string{"--chat-template", "/no/such"}},
+		{"without CUDA", []string{"--device", "cuda"}}, {"--chat-template", []string{"--chat-template", "/no/such"}},
 		{"--chat-template", []string{"--chat-template", "{% if %}"}}, {"--override-generation-config", []string{"--override-generation-config", "{"}},
 		{"temperature", []string{"--override-generation-config", `{"temperature":5}`}}, {"object", []string{"--default-chat-template-kwargs", "5"}},
 		{"--replayssm-buffer-len", []string{"--replayssm-buffer-len", "99999"}},

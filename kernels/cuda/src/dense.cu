@@ -134,14 +134,19 @@ extern "C" __global__ void __launch_bounds__(256) activate_f32(PARAMS(Activate, 
 
 struct AddGated {
   Mat gate, x, y;  // gate.p = 0: none
-  int cols, wide;
+  int cols, wide, gate_f32, pad;
 };
+template <typename T>
+__device__ float gate_of(const AddGated& p) {
+  if (!p.gate.p) return 1.f;
+  return sigmoid(p.gate_f32 ? *row_of<float>(p.gate, blockIdx.y) : widen(*row_of<T>(p.gate, blockIdx.y)));
+}
 template <typename T>
 __device__ void add_gated(const AddGated& p) {
   pdl_begin();
   const T* x = row_of<T>(p.x, blockIdx.y);
   T* y = row_of<T>(p.y, blockIdx.y);
-  float gate = p.gate.p ? sigmoid(widen(*row_of<T>(p.gate, blockIdx.y))) : 1.f;
+  float gate = gate_of<T>(p);
   int from = blockIdx.x * PIECE;
   if (p.wide) {
     int j = from + threadIdx.x * 8;
