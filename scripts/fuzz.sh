@@ -9,6 +9,8 @@ fuzz() { # file:name
   local package=./${1%/*} name=${1##*:} out
   if out=$($GO test "$package" -run '^$' -fuzz "^$name\$" -fuzztime "$FUZZTIME" -fuzzminimizetime 5s -parallel 1 2>&1); then
     echo "ok $package $name: $(grep -o 'execs: [0-9]*' <<<"$out" | tail -1)"
+  elif grep -q 'context deadline exceeded' <<<"$out" && ! grep -q 'Failing input' <<<"$out"; then
+    echo "ok $package $name: the fuzzer was stopped in the middle of an input, which it calls a failure; none was found"
   else
     printf 'FAIL %s %s\n%s\n' "$package" "$name" "$out"
     return 1

@@ -120,10 +120,11 @@ __device__ __forceinline__ void advance(HeadState& state, Chunk& chunk, const De
 #pragma unroll
     for (int j = 0; j < PLAIN_KEYS; j++) state.s[r][j] = fmaf(u, k[j], state.s[r][j]);
     float o = dot_keys(state.s[r], q);
+    __syncwarp();  // this row's lanes, which alone read it, have read v
     if (threadIdx.x % 8 == 0 && row < p.value_dim) {
       if (p.mode == STEP)
         ring_row<U>(p.state, s.slot, p.state.x, s.origin + i, p.state.records, p.values())[head * p.value_dim + row] = narrow<U>(u);
-      chunk.v[local][row] = o;  // read by this row's lanes only, all of them behind the shuffles above
+      chunk.v[local][row] = o;
     }
   }
 }
