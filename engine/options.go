@@ -25,7 +25,7 @@ type Options struct {
 	MaxMatch       int           // "prompt_lookup_max" of method ngram; 0 = max(5, MinMatch)
 	MaxLogProbs    int           // --max-logprobs; -1 = the vocabulary, 0 = only the token's own
 	MaxQueue       int           // waiting requests before ErrQueueFull; 0 = 4096
-	MemoryFraction float64       // --gpu-memory-utilization: share of the free memory that may be taken
+	MemoryFraction float64       // --gpu-memory-utilization: share of the free memory that may be taken; 0 = 0.5 on the CPU, else 0.9
 	SwapBytes      int64         // host memory for swapped-out sequences; 0 = a quarter of the free memory
 	Seed           uint64        // of requests that bring none
 	EOS            []int32       // end-of-sequence ids besides the model's
@@ -57,7 +57,10 @@ func (o Options) withDefaults(dev kernels.Device, vocab int) Options {
 	}
 	o.MaxLogProbs = min(o.MaxLogProbs, vocab)
 	if o.MemoryFraction == 0 {
-		o.MemoryFraction = 0.5
+		o.MemoryFraction = 0.9
+		if cpu {
+			o.MemoryFraction = 0.5
+		}
 	}
 	if o.SwapBytes == 0 {
 		o.SwapBytes = dev.MemoryFree() / 4

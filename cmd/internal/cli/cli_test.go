@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"reprise/kernels"
+	"reprise/kernels/cpu"
 	"reprise/spec"
 )
 
@@ -106,7 +107,7 @@ var recipesSeen = map[string][]string{
 		"--optimization-level", "--no-enable-chunked-prefill", "--disable-log-requests", "--uvicorn-log-level"},
 	"m --enforce-eager --dtype bfloat16 --quantization modelopt --download-dir /x --revision main --distributed-executor-backend mp --limit-mm-per-prompt {} " +
 		"--attention-backend FLASHINFER --generation-config vllm --swap-space 0 --no-enable-prefix-caching --load-format safetensors --max-cudagraph-capture-size 512": {
-		"--enforce-eager", "--dtype", "--quantization", "--download-dir", "--revision", "--distributed-executor-backend", "--limit-mm-per-prompt", "--attention-backend", "--max-cudagraph-capture-size"},
+		"--enforce-eager", "--quantization", "--download-dir", "--revision", "--distributed-executor-backend", "--limit-mm-per-prompt", "--attention-backend", "--max-cudagraph-capture-size"},
 }
 
 func TestRecipes(t *testing.T) {
@@ -131,6 +132,23 @@ func TestRecipes(t *testing.T) {
 			if !strings.Contains(all, flag) {
 				t.Errorf("no warning about %s in %q", flag, warnings)
 			}
+		}
+	}
+}
+
+func TestDTypeWarning(t *testing.T) {
+	dev, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	for dtype, warns := range map[string]bool{"auto": false, "float32": false, "float": false, "bfloat16": true, "half": true} {
+		m, err := parse("--dtype", dtype)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := m.dtypeWarning(dev); (len(w) == 1) != warns {
+			t.Errorf("--dtype %s on the CPU: %q", dtype, w)
 		}
 	}
 }

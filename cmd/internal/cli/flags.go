@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -110,9 +109,6 @@ func (m *Model) Names() []string {
 // Warnings say, a line each, what becomes of flags that were accepted without doing what they say elsewhere.
 func (m *Model) Warnings() []string {
 	out := m.recipes.warnings(m.set)
-	if m.dtype != "auto" && m.dtype != "float32" && m.dtype != "float" {
-		out = append(out, fmt.Sprintf("--dtype %s: activations are float32 on the CPU", m.dtype))
-	}
 	if m.prefixCaching {
 		out = append(out, "--enable-prefix-caching: not available yet, every prompt is computed as a whole")
 	}

@@ -59,6 +59,7 @@ func (m *Model) Load(progress func(done, total int64)) (*Loaded, error) {
 	if why != "" {
 		l.Warnings = append(l.Warnings, why)
 	}
+	l.Warnings = append(l.Warnings, m.dtypeWarning(l.Device)...)
 	l.Engine, err = engine.Open(l.Device, engine.Source{Folder: folder, Dummy: m.loadFormat == "dummy", Progress: progress}, o)
 	if err != nil {
 		l.Device.Close()
@@ -102,6 +103,17 @@ func (m *Model) OpenDevice() (dev kernels.Device, why string, err error) {
 	why = fmt.Sprintf("running on the CPU: %v", err)
 	dev, err = cpu.Open(cpu.Options{})
 	return dev, why, err
+}
+
+// dtypeWarning says what became of a --dtype that the device does not compute in.
+func (m *Model) dtypeWarning(dev kernels.Device) []string {
+	asked := map[string]kernels.DType{
+		"bfloat16": kernels.BF16, "float16": kernels.F16, "half": kernels.F16, "float32": kernels.F32, "float": kernels.F32,
+	}[m.dtype]
+	if act := dev.Activations(); asked != kernels.Invalid && asked != act {
+		return []string{fmt.Sprintf("--dtype %s: activations are %s on %s", m.dtype, act, dev.Name())}
+	}
+	return nil
 }
 
 func (m *Model) folder() (*weights.Folder, error) {
