@@ -257,6 +257,9 @@ func (p *Plan) String() string {
 		line("drafter", p.DraftBytes, "%d drafts a step at most, %d KV layers of its own (%s of the pages)", p.Window.T-1, p.KV.MTPLayers, bytesText(p.mtpBytes()))
 	}
 	line("sampler", p.SamplerBytes, "%d slots, %d log probabilities a token", p.Sampler.Slots-1, p.Sampler.MaxTop)
+	if g := p.Graphs; len(g.Rows) > 0 {
+		line("graphs", g.Bytes, "captured in %.1f s for T = %v and rows %v", g.Took.Seconds(), g.T, g.Rows)
+	}
 	return b.String()
 }
 
