@@ -34,6 +34,11 @@ lint: ## vet, staticcheck, gofmt
 	$(GO) run $(STATICCHECK) ./...
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 
+bench: ## every operation, then both demo models, beside their floors
+	$(GO) run ./cmd/bench kernels
+	$(GO) run ./cmd/bench engine demo-qwen35
+	$(GO) run ./cmd/bench engine demo-nemotron
+
 # CUDA: nvcc and headers of CUDA_HOME, or of wheels that `make toolchain` installs. `make -j2 cuda` uses two cores.
 CUDA = $(if $(CUDA_HOME),$(CUDA_HOME),$(CURDIR)/.toolchain/nvidia/cu13)
 CUDA_SOURCES = $(wildcard kernels/cuda/src/*.cu)
