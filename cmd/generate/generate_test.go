@@ -265,9 +265,16 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 			}
 		}
 	}
-	raw := write(t, filepath.Join(dir, "raw.gz"), "this is no gzip file at all\n")
-	if _, err := once(context.Background(), in, raw, echoEngine{}); err == nil {
-		t.Error("a file that is not compressed was taken for an own output")
+	for _, text := range []string{"this is no gzip file at all\n", "secret", "no"} {
+		for _, ending := range []string{".gz", ".zst"} {
+			raw := write(t, filepath.Join(dir, "raw"+ending), text)
+			if _, err := once(context.Background(), in, raw, echoEngine{}); err == nil {
+				t.Errorf("%q%s, which is not compressed, was taken for an own output", text, ending)
+			}
+			if got, _ := os.ReadFile(raw); string(got) != text {
+				t.Errorf("%q%s was changed", text, ending)
+			}
+		}
 	}
 }
 

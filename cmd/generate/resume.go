@@ -75,15 +75,17 @@ func tornStart(f *os.File, path string) bool {
 func startOf(f *os.File, path string) io.Reader {
 	r := bufio.NewReader(io.NewSectionReader(f, 0, 2*flushBytes))
 	start, _ := r.Peek(4) // shorter files are compared as far as they go
-	matches := func(magic string) bool { return magic[:len(start)] == string(start[:min(len(start), len(magic))]) }
+	matches := func(magic string) bool {
+		n := min(len(start), len(magic))
+		return magic[:n] == string(start[:n])
+	}
 	none := strings.NewReader("")
 	switch {
-	case strings.HasSuffix(path, ".gz"):
+	case strings.HasSuffix(path, ".gz") && matches("\x1f\x8b\x08"):
 		if z, err := gzip.NewReader(r); err == nil {
 			return z
-		} else if len(start) < 4 {
-			return none
 		}
+		return none
 	case strings.HasSuffix(path, ".zst") && matches("\x28\xb5\x2f\xfd"):
 		if z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow)); err == nil {
 			return z.IOReadCloser()

@@ -64,6 +64,9 @@ func (c *choice) run(ctx context.Context, emit func(*choice, *progress) error) e
 			err = &Error{Status: http.StatusServiceUnavailable, Type: TypeServer, Code: "aborted", Message: "the server ended this request: it is shutting down"}
 		}
 		if err != nil {
+			if ctx.Err() != nil || u != nil && u.Reason == engine.Aborted {
+				c.finish("abort") // the client is gone, or the server is going
+			}
 			c.finish("error")
 			return err
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -91,6 +92,9 @@ func (m *Model) Positional(args []string) error {
 		return Usagef("two models are named: %q and --model %q", args[0], m.Model)
 	case len(args) == 1:
 		m.Model = args[0]
+	}
+	if slices.Contains(m.ServedNames, "") {
+		return Usagef("--served-model-name must not be empty")
 	}
 	if m.Model == "" {
 		return Usagef("no model: this program was built without the demo models, so --model FOLDER is needed")

@@ -224,16 +224,25 @@ func (l *Loaded) generation(folder *weights.Folder) ([]int32, error) {
 		}
 	}
 	if text := l.model.generationExtra; text != "" {
-		if err := json.Unmarshal([]byte(text), &extra); err != nil {
+		d := json.NewDecoder(strings.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&extra); err != nil {
 			return nil, Usagef("--override-generation-config: %v", err)
 		}
 	}
-	if l.model.generationConfig != "vllm" {
+	switch l.model.generationConfig {
+	case "vllm":
+	case "auto":
 		file.apply(&l.defaults)
+	default:
+		return nil, Usagef("--generation-config %q: must be auto or vllm", l.model.generationConfig)
+	}
+	if err := l.defaults.Validate(vocab); err != nil {
+		return nil, fmt.Errorf("%s/generation_config.json: %w", folder.Name, err)
 	}
 	extra.apply(&l.defaults)
 	if err := l.defaults.Validate(vocab); err != nil {
-		return nil, fmt.Errorf("%s/generation_config.json: %w", folder.Name, err)
+		return nil, Usagef("--override-generation-config: %v", err)
 	}
 	ids, err := file.eos(folder.Name)
 	if t := l.Tokenizer; t != nil {
