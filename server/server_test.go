@@ -279,17 +279,20 @@ func TestQueueFull(t *testing.T) {
 	idle(t, r.engine)
 }
 
+// until waits for a state of the engine that is sure to come and to stay.
+func until(t *testing.T, e *engine.Opened, reached func(engine.Stats) bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !reached(e.Stats()); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not reached: %+v", e.Stats())
+		}
+	}
+}
+
 // idle waits until nothing runs.
 func idle(t *testing.T, e *engine.Opened) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if s := e.Stats(); s.Running == 0 && s.Waiting == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("still running: %+v", e.Stats())
-		}
-	}
+	until(t, e, func(s engine.Stats) bool { return s.Running == 0 && s.Waiting == 0 })
 }
 
 func TestClientGone(t *testing.T) {
@@ -361,34 +364,38 @@ func TestSlowReader(t *testing.T) {
 	if status, _, text := r.call(t, "POST", completions, `{"prompt":"x","max_tokens":5}`); status != 200 {
 		t.Errorf("%d %s", status, text)
 	}
-	for end := time.Now().Add(20 * time.Second); r.engine.Stats().Running > 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the sequences of a reader that stopped still run")
-		}
-	}
+	idle(t, r.engine)
 	if s := r.engine.Stats(); s.Aborted != 8 {
 		t.Errorf("%+v, want 8 aborted sequences", s)
 	}
 }
 
+// TestDrain shuts the server down while four streams are being read: each gets all of its events.
 func TestDrain(t *testing.T) {
 	r := start(t, Config{}, engine.Options{})
-	var wait sync.WaitGroup
+	var begun, ended sync.WaitGroup
+	begun.Add(4)
 	for range 4 {
-		wait.Go(func() {
-			status, _, text := r.call(t, "POST", completions, `{"prompt":"Once","max_tokens":60,"ignore_eos":true,"stream":true}`)
-			if status != 200 || !bytes.HasSuffix(text, []byte("data: [DONE]\n\n")) {
-				t.Errorf("%d %s", status, text)
+		ended.Go(func() {
+			body := `{"prompt":"Once","max_tokens":200,"ignore_eos":true,"stream":true}`
+			answer, err := r.client.Post(r.url+completions, "application/json", strings.NewReader(body))
+			begun.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer answer.Body.Close()
+			text, err := io.ReadAll(answer.Body)
+			if err != nil || answer.StatusCode != 200 || !bytes.HasSuffix(text, []byte("data: [DONE]\n\n")) {
+				t.Errorf("%v, %d %s", err, answer.StatusCode, text)
 			}
 		})
 	}
-	for r.engine.Stats().Running < 4 {
-		time.Sleep(time.Millisecond)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	begun.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	check(t, r.Shutdown(ctx))
-	wait.Wait()
+	ended.Wait()
 	if _, e := r.available(); e == nil || e.Status != 503 {
 		t.Errorf("%v", e)
 	}
@@ -403,9 +410,7 @@ func TestDrainIsBounded(t *testing.T) {
 			answer.Body.Close()
 		}
 	})
-	for r.engine.Stats().Running < 1 {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, r.engine, func(s engine.Stats) bool { return s.Running > 0 })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := r.Shutdown(ctx); err == nil {
