@@ -42,6 +42,7 @@ var imports = map[string][]string{
 	"server":              {"engine", "engine/*", "chat", "chat/*", "tokenizer", "sampler", "server/*"},
 	"internal/e2e":        {},
 	"internal/golden":     {"demo", "weights"},
+	"internal/plot":       {},
 	"cmd":                 {"*"},
 }
 
