@@ -196,8 +196,8 @@ func (p *Plan) split(o Options, budget int64) error {
 }
 
 func (p *Plan) pages(o Options, budget int64) error {
-	tokens, page := o.PageTokens, p.KV.PageBytes()
-	full := (p.MaxLen + p.Window.T + tokens - 1) / tokens // of one longest sequence
+	tokens, page, ahead := o.PageTokens, p.KV.PageBytes(), p.ahead()
+	full := (p.MaxLen + ahead + tokens - 1) / tokens // of one longest sequence
 	p.KV.Pages = o.KVBlocks
 	if o.KVBlocks == 0 {
 		p.KV.Pages = int(min(int64(full)*int64(p.MaxSeqs), max(budget, 0)/max(page, 1)-1)) // besides the null page
@@ -206,7 +206,7 @@ func (p *Plan) pages(o Options, budget int64) error {
 		return fmt.Errorf("no memory is left for a KV page of %s", bytesText(page))
 	}
 	if p.KV.Pages < full {
-		fits := p.KV.Pages*tokens - p.Window.T
+		fits := p.KV.Pages*tokens - ahead
 		if fits < 1 {
 			return fmt.Errorf("%d KV pages of %d tokens hold no sequence", p.KV.Pages, tokens)
 		}
@@ -214,9 +214,17 @@ func (p *Plan) pages(o Options, budget int64) error {
 		p.MaxLen = fits
 	}
 	p.KV.Pages++ // the null page
-	p.KV.Slots, p.KV.MaxLen = p.MaxSeqs+1, p.MaxLen+p.Window.T
+	p.KV.Slots, p.KV.MaxLen = p.MaxSeqs+1, p.MaxLen+ahead
 	p.KVBytes = int64(p.KV.Pages) * page
 	return nil
+}
+
+// ahead is the tokens behind a sequence's own that the MTP head's drafts need pages for (spec.Drafter.Lookahead).
+func (p *Plan) ahead() int {
+	if p.KV.MTPLayers == 0 {
+		return 0
+	}
+	return max(0, p.Window.T-2)
 }
 
 func (p *Plan) warn(format string, a ...any) {

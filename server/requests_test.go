@@ -69,6 +69,8 @@ var badRequests = []struct {
 	{completions, `{"prompt":"x","n":0}`, 400, "n", "0"},
 	{completions, `{"prompt":"x","n":-1}`, 400, "n", "-1"},
 	{completions, `{"prompt":"x","n":100000}`, 400, "n", "100000"},
+	{completions, `{"prompt":"x","n":1099511627776}`, 400, "n", "n: 1099511627776 is outside of [1, 128]"},
+	{completions, `{"prompt":"x","n":1099511627776,"best_of":2}`, 400, "n", "n: 1099511627776 is outside of [1, 128]"},
 	{completions, `{"prompt":"x","best_of":3}`, 400, "best_of", "n"},
 	{completions, `{"prompt":"x","suffix":"y"}`, 400, "suffix", "not supported"},
 	{completions, `{"prompt":"x","stop":5}`, 400, "stop", "a number"},

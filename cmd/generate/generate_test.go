@@ -307,8 +307,10 @@ func TestRefusals(t *testing.T) {
 
 func TestBadLines(t *testing.T) {
 	for text, words := range map[string]string{
-		`[]`:                               "object",
+		`[]`:                               "object, not []",
 		`"a"`:                              "object",
+		` null `:                           "object, not null",
+		"\ufeff" + `{"custom_id":"a"}`:     "byte order mark",
 		`{"custom_id":5}`:                  "custom_id",
 		`{"method":"POST"}`:                "custom_id",
 		`{"custom_id":"a"}`:                "method",

@@ -71,7 +71,11 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	if total >= 0 && len(done) >= total {
+	if total == 0 {
+		fmt.Fprintf(os.Stderr, "generate: %s has no lines: there is nothing to answer\n", f.in)
+		return nil
+	}
+	if total > 0 && len(done) >= total {
 		fmt.Fprintf(os.Stderr, "generate: all %d lines have their results already\n", total)
 		return nil
 	}

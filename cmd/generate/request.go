@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,9 @@ type request struct {
 	err    *api.Error // the line cannot be run
 }
 
+// byteOrderMark is what some editors put in front of a text.
+const byteOrderMark = "\ufeff"
+
 // understand reads a line; whatever is wrong with it becomes the request's error.
 func understand(l line) request {
 	r := request{number: l.number}
@@ -32,11 +36,15 @@ func understand(l line) request {
 		URL      json.RawMessage `json:"url"`
 		Body     json.RawMessage `json:"body"`
 	}
+	if bytes.HasPrefix(l.text, []byte(byteOrderMark)) {
+		r.err = malformed("", "the line starts with a UTF-8 byte order mark; save the file without one")
+		return r
+	}
 	err := json.Unmarshal(l.text, &fields)
 	var kind *json.UnmarshalTypeError
 	switch {
-	case errors.As(err, &kind):
-		r.err = malformed("", "the line must be a JSON object")
+	case errors.As(err, &kind), string(bytes.TrimSpace(l.text)) == "null":
+		r.err = malformed("", "the line must be a JSON object, not %.20s", bytes.TrimSpace(l.text))
 		return r
 	case err != nil:
 		r.err = malformed("", "the line is not valid JSON: %v", err)

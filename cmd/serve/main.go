@@ -159,24 +159,33 @@ func answer(f *flags, s *server.Server, model *cli.Loaded, failed <-chan error, 
 	}
 }
 
+// together is how close signals may come to count as one: a supervisor and a terminal signal the process and its group.
+const together = 200 * time.Millisecond
+
 // drain finishes what runs, within a bound; a second signal ends at once.
 func drain(f *flags, s *server.Server, model *cli.Loaded, signals <-chan os.Signal) error {
 	fmt.Fprintf(os.Stderr, "serve: finishing running requests (at most %s; a second signal ends at once)\n", f.drain)
 	ctx, cancel := context.WithTimeout(context.Background(), f.drain)
 	defer cancel()
-	done := make(chan error, 1)
+	late, done, first := make(chan error, 1), make(chan error, 1), time.Now()
 	go func() {
 		if err := s.Shutdown(ctx); err != nil {
-			fmt.Fprintf(os.Stderr, "serve: %v\n", err)
+			late <- err
 			model.Engine.Abort()
 		}
 		done <- model.Close()
 	}()
-	select {
-	case err := <-done:
-		return err
-	case <-signals:
-		return errors.New("ended by a second signal")
+	for { // the only writer of lines, so that none is cut by another
+		select {
+		case err := <-late:
+			fmt.Fprintf(os.Stderr, "serve: %v\n", err)
+		case err := <-done:
+			return err
+		case <-signals:
+			if time.Since(first) > together {
+				return errors.New("ended by a second signal")
+			}
+		}
 	}
 }
 

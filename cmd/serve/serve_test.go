@@ -113,6 +113,26 @@ func TestServeEndsWithinItsBound(t *testing.T) {
 	check(t, p.ended(t))
 }
 
+// TestServeTakesSignalsTogetherAsOne and ends at once for a second one that comes later.
+func TestServeTakesSignalsTogetherAsOne(t *testing.T) {
+	p := start(t)
+	p.ready(t)
+	answer, err := http.Post(p.url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Once","max_tokens":1000,"ignore_eos":true,"stream":true,"n":8}`))
+	check(t, err)
+	defer answer.Body.Close()
+	p.signals <- syscall.SIGTERM
+	p.signals <- syscall.SIGTERM
+	select {
+	case err := <-p.done:
+		t.Fatalf("two signals at once ended it: %v", err)
+	case <-time.After(2 * together):
+	}
+	p.signals <- syscall.SIGTERM
+	if err := p.ended(t); err == nil || !strings.Contains(err.Error(), "second signal") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestServeTokensOnly(t *testing.T) {
 	p := start(t, "demo-nemotron", "--skip-tokenizer-init", "--load-format", "dummy", "--served-model-name", "x")
 	p.ready(t)

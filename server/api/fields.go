@@ -115,11 +115,16 @@ func asText(raw json.RawMessage) (string, bool) {
 
 // integer reads a 32-bit integer.
 func (f *fields) integer(name string, absent int) int {
+	return f.count(name, absent, math.MinInt32, math.MaxInt32)
+}
+
+// count reads a whole number within [lo, hi].
+func (f *fields) count(name string, absent int, lo, hi int64) int {
 	raw := f.raw(name)
 	if raw == nil {
 		return absent
 	}
-	return int(f.asInteger(name, raw, math.MinInt32, math.MaxInt32))
+	return int(f.asInteger(name, raw, lo, hi))
 }
 
 // asInteger accepts every spelling of a whole number (16, 16.0, 1.6e1) within [lo, hi].

@@ -53,7 +53,7 @@ func (a *API) readCommon(f *fields) common {
 	c := common{
 		model:       f.text("model", ""),
 		id:          f.text("request_id", ""),
-		n:           f.integer("n", 1),
+		n:           f.count("n", 1, 1, maxN),
 		minTokens:   f.integer("min_tokens", 0),
 		stops:       f.texts("stop", maxStops),
 		stopIDs:     f.tokens("stop_token_ids", sampler.MaxStops),
@@ -76,9 +76,6 @@ func (a *API) readCommon(f *fields) common {
 }
 
 func (f *fields) checkCommon(c *common) {
-	if c.n < 1 || c.n > maxN {
-		f.refuse("n", "%d is outside of [1, %d]", c.n, maxN)
-	}
 	if len(c.id) > 256 {
 		f.refuse("request_id", "%d bytes, at most 256 are supported", len(c.id))
 	}

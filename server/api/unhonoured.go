@@ -71,7 +71,10 @@ func (f *fields) names() []string {
 }
 
 func (f *fields) checkBestOf() {
-	if best, n := f.integer("best_of", 1), f.integer("n", 1); f.has("best_of") && best != n {
+	if !f.has("best_of") {
+		return
+	}
+	if best, n := f.integer("best_of", 1), f.count("n", 1, 1, maxN); best != n {
 		f.fail(unsupported(f.prefix+"best_of", "only supported equal to n (%d), not %d", n, best))
 	}
 }

@@ -19,7 +19,7 @@ const (
 	textOnly     = "models take text only"
 	oneProcess   = "the server is one process"
 	ownKernels   = "kernels are chosen by the device"
-	noGraphs     = "nothing is compiled or captured by hand"
+	noGraphs     = "a GPU's steps are always captured, as the plan says, and nothing is compiled"
 	ownStates    = "ReplaySSM manages recurrent states; see --replayssm-buffer-len"
 	alwaysParsed = "reasoning and tool calls are recognised from the chat format itself"
 	useLogLevel  = "see --log-level"
