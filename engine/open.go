@@ -47,6 +47,9 @@ func Open(dev kernels.Device, src Source, o Options) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := dev.StateSupport(p.SSM.State); err != nil {
+		return nil, fmt.Errorf("--mamba-ssm-cache-dtype, --ssm-read-dtype: %w", err)
+	}
 	tensors, err := src.open(want, o.Seed)
 	if err != nil {
 		return nil, err

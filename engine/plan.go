@@ -63,7 +63,7 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 	}
 	p.SSM = ssm.PoolConfig{
 		Mamba2: shape.Mamba2, Mamba2Layers: shape.Mamba2Layers, Delta: shape.Delta, DeltaLayers: shape.DeltaLayers,
-		Window: p.Window, Activations: act, StateDType: stateDType(shape, o),
+		Window: p.Window, Activations: act, State: kernels.Precision{HP: stateFormat(shape, o)},
 	}
 	p.KV = attention.PoolConfig{
 		Layers: shape.AttentionLayers, KVHeads: shape.KVHeads, HeadDim: shape.HeadDim,
@@ -231,11 +231,18 @@ func (p *Plan) warn(format string, a ...any) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf(format, a...))
 }
 
-func stateDType(spec model.Spec, o Options) kernels.DType {
+func stateFormat(spec model.Spec, o Options) kernels.StateFormat {
+	t := spec.StateDType
 	if o.StateDType != kernels.Invalid {
-		return o.StateDType
+		t = o.StateDType
 	}
-	return spec.StateDType
+	switch t {
+	case kernels.F16:
+		return kernels.StateF16
+	case kernels.BF16:
+		return kernels.StateBF16
+	}
+	return kernels.StateF32
 }
 
 // kvDType resolves --kv-cache-dtype auto: FP8 where the checkpoint declares an FP8 cache, else the activations' type.
@@ -258,7 +265,7 @@ func (p *Plan) String() string {
 	fmt.Fprintf(&b, "context %d tokens, %d sequences, %d tokens a step, replay window L=%d T=%d\n", p.MaxLen, p.MaxSeqs, p.MaxTokens, p.Window.L, p.Window.T)
 	line("weights", p.Weights, "")
 	line("activations", p.Activations, "")
-	line("state blocks", p.StateBytes, "%d x %s, %s", p.SSM.Blocks-1, bytesText(p.SSM.BlockBytes()), p.SSM.StateDType)
+	line("state blocks", p.StateBytes, "%d x %s, %s", p.SSM.Blocks-1, bytesText(p.SSM.BlockBytes()), p.SSM.State)
 	line("replay rings", p.RingBytes, "%d x %s", p.SSM.Slots-1, bytesText(p.SSM.SlotBytes()))
 	line("KV pages", p.KVBytes, "%d x %d tokens x %s, %s", p.KV.Pages-1, p.KV.PageTokens, bytesText(p.KV.PageBytes()/int64(p.KV.PageTokens)), p.KV.DType)
 	if p.DraftBytes > 0 {

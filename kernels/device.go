@@ -18,6 +18,8 @@ type Device interface {
 	Name() string
 	// Activations is the dtype of activations: F32 on the CPU.
 	Activations() DType
+	// StateSupport reports whether the device's recurrent operations take checkpoints of p; ErrUnsupported if not.
+	StateSupport(p Precision) error
 	// MemoryFree is the bytes that may still be allocated; an estimate.
 	MemoryFree() int64
 

@@ -36,13 +36,18 @@ type Ops interface {
 	Attend(Attend)
 
 	// Mamba2Step is the mixer between the projections for step rows: convolution, records, outputs from checkpoint
-	// and ring without building the state (paper Eq. 6), flush of the rows with h + n > L, gated norm.
+	// and ring without building the state (paper Eq. 6), flush of the rows with h + n > L, gated norm. With two
+	// precisions the rows that flush read HP, for their outputs too, and the others LP (paper Algorithm 3).
 	Mamba2Step(Mamba2)
-	// Mamba2Scan is the same for prefill rows: a chunked scan from block (h > 0 ? Dst : Src) to block Dst.
+	// Mamba2Scan is the same for prefill rows: a chunked scan from block (h > 0 ? Dst : Src) to block Dst, or from and to
+	// a scratch block (Rows.Stage). It reads HP.
 	Mamba2Scan(Mamba2)
-	// Mamba2Fold folds the h > 0 committed records of prefill rows: Src -> Dst. Rows with h = 0 are left alone.
+	// Mamba2Fold folds the h > 0 committed records of prefill rows: Src -> Dst, or the row's scratch block. Rows with
+	// h = 0 are left alone.
 	Mamba2Fold(Mamba2)
-	// DeltaStep, DeltaScan and DeltaFold are these for Gated DeltaNet (paper Eq. 10-11, Algorithm 5).
+	// DeltaStep, DeltaScan and DeltaFold are these for Gated DeltaNet (paper Eq. 10-11, Algorithm 5). With two precisions
+	// flushes and folds derive the corrections of the committed records anew (Algorithm 6, line 8), while the outputs of
+	// a flushing row use HP with the recorded ones (lines 4 to 6).
 	DeltaStep(Delta)
 	DeltaScan(Delta)
 	DeltaFold(Delta)

@@ -130,6 +130,9 @@ type Attend struct {
 // A step writes its N records and N raw rows, and nothing else in the rings. A scan writes no records; in the
 // convolution ring it writes raw rows of its own such that the last Taps-1 before the next token are there. The fold
 // uses Rows, Cursors, State, Dims and A only (ValidateFold).
+//
+// Whoever writes block Dst rounds the float32 state into HP, with the noise of State.Layer and the number of tokens in
+// the state (a flush or fold: origin + h; a scan: origin + h + n), and, with two precisions, once more into LP, to nearest.
 type Mamba2 struct {
 	Rows    Rows
 	Cursors Cursors
@@ -150,7 +153,9 @@ type Mamba2 struct {
 }
 
 // Delta parameters (Gated DeltaNet); matrices are indexed by token of the batch. Math: models.md 2.c; q and k are divided
-// by sqrt(sum of squares + 1e-6). Rings and folds as for Mamba2, the fold needs no parameters; u saturates when float16.
+// by sqrt(sum of squares + 1e-6). Rings, folds and rounding as for Mamba2, the fold needs no parameters; u saturates when
+// float16. With two precisions v and beta are rounded to their record dtypes before they are used. A correction that a
+// flush or fold derives anew is not rounded to u's dtype.
 type Delta struct {
 	Rows    Rows
 	Cursors Cursors

@@ -15,7 +15,20 @@ type Rows struct {
 	Slot  Buffer // i32 [Count]
 	N     Buffer // i32 [Count]
 	Start Buffer // i32 [Count] token of the batch at which a prefill row starts; unused for step rows
+
+	// Scratch and Stage, both or neither, are for prefill rows where checkpoints are stored below float32: the state of
+	// an unfinished prefill stays in float32, so that it is rounded once.
+	Scratch Buffer // i32 [Count] scratch block of the row, -1 = none; or nil: no row has one
+	Stage   Buffer // i32 [Count] Resume and Publish
 }
+
+// Bits of Rows.Stage, for rows that have a scratch block. A fold (h > 0) writes the scratch block. A scan starts from
+// the scratch block with Resume or where h > 0, else from block Src, and ends in block Dst with Publish, else in the
+// scratch block. A row without one folds into Dst, and scans from (h > 0 ? Dst : Src) to Dst.
+const (
+	Resume  int32 = 1 << iota // an earlier chunk of the prefill left its state in the scratch block
+	Publish                   // the state is complete, or is to be shared: it goes into a checkpoint
+)
 
 // Empty reports whether there is nothing to do.
 func (r Rows) Empty() bool { return r.Count == 0 }

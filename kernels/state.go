@@ -44,8 +44,11 @@ func (f Field) bytes() int64 { return int64(f.Rows) * int64(f.Cols) * int64(f.DT
 // Mamba-2 records: X = post-conv x [records, Inner], B [records, Groups*State], Decay = dt after softplus [records, Heads].
 // GDN records: X = the correction u [records, Values], B = the normalised key [records, Keys], Decay = log decay [records, ValueHeads].
 // Conv holds raw (pre-conv) rows [taps, Conv].
+// With two precisions GDN records also hold V = post-conv v [records, Values] and Beta = the write strength [records,
+// ValueHeads]: u has seen the copy, so a flush derives it anew from V, Beta and the checkpoint that carries the recurrence (paper B.4).
 type RingLayout struct {
 	X, B, Decay, Conv Field
+	V, Beta           Field // of no rows unless GDN has two precisions
 	Bytes             int64 // of the region, a multiple of 256
 }
 
@@ -55,12 +58,18 @@ func Mamba2Ring(d Mamba2Dims, w Window, act DType) RingLayout {
 }
 
 // DeltaRing lays out the rings of a GDN layer. u is float32 with float32 activations and float16 otherwise (paper B.2).
-func DeltaRing(d DeltaDims, w Window, act DType) RingLayout {
+func DeltaRing(d DeltaDims, w Window, act DType, p Precision) RingLayout {
 	u := F16
 	if act == F32 {
 		u = F32
 	}
-	return ring(w, act, u, d.Values(), d.Keys(), d.ValueHeads, d.Conv(), d.Taps)
+	r := ring(w, act, u, d.Values(), d.Keys(), d.ValueHeads, d.Conv(), d.Taps)
+	if p.Two() {
+		r.V = Field{0, w.Records(), d.Values(), act}
+		r.Beta = Field{0, w.Records(), d.ValueHeads, F32}
+		r.place(&r.V, &r.Beta)
+	}
+	return r
 }
 
 func ring(w Window, act, x DType, xCols, bCols, decays, conv, taps int) RingLayout {
@@ -70,18 +79,24 @@ func ring(w Window, act, x DType, xCols, bCols, decays, conv, taps int) RingLayo
 		Decay: Field{0, w.Records(), decays, F32},
 		Conv:  Field{0, w.Taps(taps), conv, act},
 	}
-	for _, f := range []*Field{&r.X, &r.B, &r.Decay, &r.Conv} {
+	r.place(&r.X, &r.B, &r.Decay, &r.Conv)
+	return r
+}
+
+// place puts fields behind those that have been placed.
+func (r *RingLayout) place(fields ...*Field) {
+	for _, f := range fields {
 		f.Offset = r.Bytes
 		r.Bytes += align(f.bytes())
 	}
-	return r
 }
 
 func align(n int64) int64 { return (n + 255) &^ 255 }
 
 // State is one SSM layer's share of the pool.
-// The checkpoint of block b is the F32 array at Blocks + b*BlockStride: [Heads, HeadDim, State] for Mamba-2,
-// [ValueHeads, ValueDim, KeyDim] for GDN. The ring region of slot s starts at Rings + s*RingStride.
+// The checkpoint of block b is at Blocks + b*BlockStride and laid out by Mamba2Checkpoint or DeltaCheckpoint of the
+// Precision: [Heads, HeadDim, State] for Mamba-2, [ValueHeads, ValueDim, KeyDim] for GDN. The ring region of slot s
+// starts at Rings + s*RingStride. The float32 state of scratch block k is at Scratch + k*ScratchStride (Rows.Scratch).
 type State struct {
 	Blocks      Buffer
 	BlockStride int64
@@ -89,6 +104,11 @@ type State struct {
 	RingStride  int64
 	Layout      RingLayout
 	Window      Window
+
+	Precision     Precision
+	Layer         int    // which of the model's SSM layers this is: a counter of stochastic rounding
+	Scratch       Buffer // or nil
+	ScratchStride int64
 }
 
 // KV is one attention layer's share of the paged cache. Page p of the layer starts at Pages + p*PageStride and holds

@@ -72,23 +72,47 @@ func (p Attend) Validate() error {
 	return c.err
 }
 
-// state requires blocks of elements float32 values and rings of the given layout.
-func (c *check) state(s State, want RingLayout, elements int) {
+// state requires blocks and rings of the given layouts.
+func (c *check) state(s State, want RingLayout, blocks CheckpointLayout) {
 	if s.Layout != want {
-		c.fail("State.Layout", "is not that of Dims and Window")
+		c.fail("State.Layout", "is not that of Dims, Window and Precision")
 		return
 	}
-	c.that(s.BlockStride >= int64(elements)*4 && s.BlockStride%4 == 0, "State.BlockStride", "is below a block")
+	c.that(s.BlockStride >= blocks.LP.End && s.BlockStride%4 == 0, "State.BlockStride", "is below a block")
 	c.that(s.RingStride >= want.Bytes && s.RingStride%4 == 0, "State.RingStride", "is below the layout")
-	c.words("State.Blocks", s.Blocks, elements)
+	c.buffer("State.Blocks", s.Blocks, int(blocks.LP.End), 1)
 	c.words("State.Rings", s.Rings, int(want.Bytes/4))
+	c.that(s.Layer >= 0, "State.Layer", "is negative")
+}
+
+// scratch requires, for rows with scratch blocks, memory for one at least.
+func (c *check) scratch(r Rows, s State, blocks CheckpointLayout) {
+	if r.Scratch.Nil() && r.Stage.Nil() {
+		return
+	}
+	c.that(r.T == 0, "Rows.Scratch", "of step rows")
+	c.words("Rows.Scratch", r.Scratch, r.Count)
+	c.words("Rows.Stage", r.Stage, r.Count)
+	elements := blocks.HP.Heads * blocks.HP.Rows * blocks.HP.Cols
+	c.that(s.ScratchStride >= int64(elements)*4 && s.ScratchStride%4 == 0, "State.ScratchStride", "is below a state")
+	c.words("State.Scratch", s.Scratch, elements)
 }
 
 // replay requires what step, scan and fold have in common.
-func (c *check) replay(r Rows, cur Cursors, s State, want RingLayout, elements int) {
+func (c *check) replay(r Rows, cur Cursors, s State, want RingLayout, blocks CheckpointLayout) {
 	c.cursors(cur)
 	c.window(s.Window, r.T)
-	c.state(s, want, elements)
+	c.state(s, want, blocks)
+	c.scratch(r, s, blocks)
+}
+
+// precision requires formats that there are.
+func (c *check) precision(p Precision) bool {
+	err := p.Validate()
+	if err != nil {
+		c.fail("State.Precision", "%v", err)
+	}
+	return err == nil
 }
 
 // Valid reports whether the dims are positive and heads divide into groups.
@@ -110,9 +134,12 @@ func (p Mamba2) common(c *check) bool {
 		c.fail("Dims", "are %+v", p.Dims)
 		return false
 	}
+	if !c.precision(p.State.Precision) {
+		return false
+	}
 	d := p.Dims
 	want := Mamba2Ring(d, p.State.Window, p.State.Layout.B.DType)
-	c.replay(p.Rows, p.Cursors, p.State, want, d.Inner()*d.State)
+	c.replay(p.Rows, p.Cursors, p.State, want, Mamba2Checkpoint(d, p.State.Precision))
 	c.words("A", p.A, d.Heads)
 	return true
 }
@@ -154,9 +181,12 @@ func (p Delta) common(c *check) bool {
 		c.fail("Dims", "are %+v", p.Dims)
 		return false
 	}
+	if !c.precision(p.State.Precision) {
+		return false
+	}
 	d := p.Dims
-	want := DeltaRing(d, p.State.Window, p.State.Layout.B.DType)
-	c.replay(p.Rows, p.Cursors, p.State, want, d.Values()*d.KeyDim)
+	want := DeltaRing(d, p.State.Window, p.State.Layout.B.DType, p.State.Precision)
+	c.replay(p.Rows, p.Cursors, p.State, want, DeltaCheckpoint(d, p.State.Precision))
 	return true
 }
 

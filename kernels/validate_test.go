@@ -47,10 +47,19 @@ func fakeMamba2() Mamba2 {
 
 func fakeDelta() Delta {
 	d, w := DeltaDims{KeyHeads: 2, ValueHeads: 4, KeyDim: 8, ValueDim: 16, Taps: 4}, Window{L: 8, T: 4}
-	l := DeltaRing(d, w, F32)
+	l := DeltaRing(d, w, F32, Precision{})
 	return Delta{Rows: stepRows(2, 4), Cursors: fakeCursors(3), Dims: d,
 		State: State{Blocks: room(3 * 512), BlockStride: 2048, Rings: room(3 * int(l.Bytes)), RingStride: l.Bytes, Layout: l, Window: w},
 		QKV:   f32(8, 96), Z: f32(8, 64), B: f32(8, 4), A: f32(8, 4), ConvW: room(96 * 4), DecayA: room(4), DtBias: room(4), NormW: room(16), Out: f32(8, 64)}
+}
+
+// fakeScratch is a chunk of a prefill in float16 state with a scratch block for each row.
+func fakeScratch() Delta {
+	p := fakeDelta()
+	p.Rows = packedRows(2, 8)
+	p.Rows.Scratch, p.Rows.Stage = room(2), room(2)
+	p.State.Precision.HP, p.State.Scratch, p.State.ScratchStride = StateF16, room(512), 2048
+	return p
 }
 
 func fakeKV() KV {
@@ -172,6 +181,13 @@ func TestValidateNamesTheField(t *testing.T) {
 		"window rows":  broken(fakeMamba2(), "Rows.T", func(p *Mamba2) { p.Rows = stepRows(1, 5) }),
 		"layout":       broken(fakeMamba2(), "State.Layout", func(p *Mamba2) { p.State.Window.L = 9 }),
 		"blocks":       broken(fakeMamba2(), "State.BlockStride", func(p *Mamba2) { p.State.BlockStride = 2044 }),
+		"state":        broken(fakeMamba2(), "State.Precision", func(p *Mamba2) { p.State.Precision.LP = 9 }),
+		"state copy":   broken(fakeMamba2(), "State.BlockStride", func(p *Mamba2) { p.State.Precision.LP = StateNVFP4 }),
+		"state rings":  broken(fakeDelta(), "State.Layout", func(p *Delta) { p.State.Precision.LP = StateF16 }),
+		"scratch":      broken(fakeScratch(), "State.ScratchStride", func(p *Delta) { p.State.ScratchStride = 2044 }),
+		"scratch none": broken(fakeScratch(), "State.Scratch", func(p *Delta) { p.State.Scratch = Buffer{} }),
+		"scratch half": broken(fakeScratch(), "Rows.Stage", func(p *Delta) { p.Rows.Stage = Buffer{} }),
+		"scratch step": broken(fakeScratch(), "Rows.Scratch", func(p *Delta) { p.Rows.T, p.Rows.MaxLen = 4, 4 }),
 		"dims":         broken(fakeMamba2(), "Dims", func(p *Mamba2) { p.Dims.Groups = 3 }),
 		"xbc":          broken(fakeMamba2(), "XBC", func(p *Mamba2) { p.XBC = f32(8, 95) }),
 		"delta z":      broken(fakeDelta(), "Z", func(p *Delta) { p.Z = f32(7, 64) }),

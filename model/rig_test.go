@@ -46,7 +46,7 @@ func newRigFrom(t testing.TB, dev kernels.Device, c model.Config, source model.T
 	s := r.spec
 	r.states = must(ssm.NewPool(dev, ssm.PoolConfig{
 		Mamba2: s.Mamba2, Mamba2Layers: s.Mamba2Layers, Delta: s.Delta, DeltaLayers: s.DeltaLayers,
-		Window: w, Activations: dev.Activations(), StateDType: s.StateDType, Slots: rigSlots, Blocks: 2 * rigSlots,
+		Window: w, Activations: dev.Activations(), Slots: rigSlots, Blocks: 2 * rigSlots,
 	}))(t)
 	mtpLayers := 0
 	if s.MTP != nil {

@@ -19,9 +19,10 @@ type PoolConfig struct {
 
 	Window      kernels.Window // L = --replayssm-buffer-len, T = num_speculative_tokens + 1
 	Activations kernels.DType  // of the device
-	StateDType  kernels.DType  // of checkpoints
-	Slots       int            // including the null slot 0
-	Blocks      int            // including the null block 0
+	State       kernels.Precision
+	Slots       int // including the null slot 0
+	Blocks      int // including the null block 0
+	Scratch     int // float32 blocks for unfinished prefills; of use if State.Scratch()
 }
 
 // Validate reports a configuration that cannot run, in the words of the command line.
@@ -40,52 +41,58 @@ func (c PoolConfig) Validate() error {
 		return fmt.Errorf("ssm: Mamba-2 dims %+v", c.Mamba2)
 	case c.DeltaLayers > 0 && !c.Delta.Valid():
 		return fmt.Errorf("ssm: GDN dims %+v", c.Delta)
-	case c.StateDType != kernels.F32:
-		return fmt.Errorf("ssm: --mamba-ssm-cache-dtype %v: %w", c.StateDType, kernels.ErrUnsupported)
+	case c.State.Validate() != nil:
+		return fmt.Errorf("ssm: --mamba-ssm-cache-dtype, --ssm-read-dtype: %w", c.State.Validate())
 	case c.Slots < 2 || c.Blocks < 2:
 		return fmt.Errorf("ssm: %d slots and %d state blocks: want at least one of each besides the null one", c.Slots, c.Blocks)
+	case c.Scratch < 0 || c.Scratch > math.MaxInt32:
+		return fmt.Errorf("ssm: %d scratch blocks", c.Scratch)
 	case c.Slots > math.MaxInt32 || c.Blocks > math.MaxInt32:
 		return fmt.Errorf("ssm: %d slots and %d state blocks: their numbers are 32 bits wide", c.Slots, c.Blocks)
 	}
 	return nil
 }
 
-// layer is where one layer's share of a block and of a slot lies.
+// layer is where one layer's share of a block, of a scratch block and of a slot lies.
 type layer struct {
-	block, blockBytes int64 // offset in a block and size; a multiple of 256
-	slot              int64 // offset in a slot's ring region
-	ring              kernels.RingLayout
-	taps              int
+	block   int64 // offset in a block
+	scratch int64 // offset in a scratch block
+	slot    int64 // offset in a slot's ring region
+	ring    kernels.RingLayout
+	taps    int
 }
 
-// layout is the only place that places layers in blocks and slots. It returns the bytes of a block and of a slot's
-// rings.
-func (c PoolConfig) layout() (layers []layer, blockBytes, slotBytes int64) {
-	add := func(n, elements, taps int, ring kernels.RingLayout) {
-		size := (int64(elements)*int64(c.StateDType.Size()) + 255) &^ 255
+// layout is where the layers lie in blocks and slots; its method is the only place that decides it.
+type layout struct {
+	layers                              []layer
+	blockBytes, scratchBytes, slotBytes int64
+}
+
+func (c PoolConfig) layout() layout {
+	var l layout
+	add := func(n, taps int, state kernels.CheckpointLayout, ring kernels.RingLayout) {
 		for range n {
-			layers = append(layers, layer{blockBytes, size, slotBytes, ring, taps})
-			blockBytes += size
-			slotBytes += ring.Bytes
+			l.layers = append(l.layers, layer{l.blockBytes, l.scratchBytes, l.slotBytes, ring, taps})
+			l.blockBytes += state.Bytes()
+			l.scratchBytes += state.ScratchBytes()
+			l.slotBytes += ring.Bytes
 		}
 	}
 	if d := c.Mamba2; c.Mamba2Layers > 0 {
-		add(c.Mamba2Layers, d.Inner()*d.State, d.Taps, kernels.Mamba2Ring(d, c.Window, c.Activations))
+		add(c.Mamba2Layers, d.Taps, kernels.Mamba2Checkpoint(d, c.State), kernels.Mamba2Ring(d, c.Window, c.Activations))
 	}
 	if d := c.Delta; c.DeltaLayers > 0 {
-		add(c.DeltaLayers, d.Values()*d.KeyDim, d.Taps, kernels.DeltaRing(d, c.Window, c.Activations))
+		add(c.DeltaLayers, d.Taps, kernels.DeltaCheckpoint(d, c.State), kernels.DeltaRing(d, c.Window, c.Activations, c.State))
 	}
-	return layers, blockBytes, slotBytes
+	return l
 }
 
-// BlockBytes is the device memory of one state block: the checkpoints of all layers of one sequence.
-func (c PoolConfig) BlockBytes() int64 {
-	_, n, _ := c.layout()
-	return n
-}
+// BlockBytes is the device memory of one state block: the checkpoints of all layers of one sequence, both copies where
+// there are two.
+func (c PoolConfig) BlockBytes() int64 { return c.layout().blockBytes }
+
+// ScratchBytes is the device memory of one scratch block: the float32 states of all layers of one sequence.
+func (c PoolConfig) ScratchBytes() int64 { return c.layout().scratchBytes }
 
 // SlotBytes is the device memory of one slot: the rings of all layers and a cursor.
-func (c PoolConfig) SlotBytes() int64 {
-	_, _, n := c.layout()
-	return n + CursorBytes
-}
+func (c PoolConfig) SlotBytes() int64 { return c.layout().slotBytes + CursorBytes }

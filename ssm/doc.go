@@ -8,8 +8,10 @@
 //
 // State of a sequence with slot s and, of every SSM layer l:
 //
-//	checkpoint block   f32   [layer][Heads, HeadDim, State] (Mamba-2), [layer][ValueHeads, ValueDim, KeyDim] (GDN)
-//	ring of slot s           [layer][X, B, Decay, Conv] as kernels.RingLayout says
+//	checkpoint block         [layer][HP, LP] as kernels.CheckpointLayout says, each [Heads, HeadDim, State] (Mamba-2)
+//	                         or [ValueHeads, ValueDim, KeyDim] (GDN); LP only with two precisions
+//	ring of slot s           [layer][X, B, Decay, Conv, V, Beta] as kernels.RingLayout says
+//	scratch block      f32   [layer][...] of a prefill that has not ended, where HP is below float32
 //	cursor of slot s   i32   Origin, H, Src, Dst, shared by all layers
 //
 // The committed tokens number Origin+H: Origin of them are in block Src, H are records in the rings. Token i of a

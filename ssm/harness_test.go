@@ -49,7 +49,7 @@ func newHarness(tb testing.TB, k kind, w kernels.Window, threads int, seed uint6
 	}
 	tb.Cleanup(func() { dev.Close() })
 	c := k.config
-	c.Window, c.Activations, c.StateDType, c.Slots, c.Blocks = w, kernels.F32, kernels.F32, maxRows+1, 3*maxRows+1
+	c.Window, c.Activations, c.Slots, c.Blocks = w, kernels.F32, maxRows+1, 3*maxRows+1
 	pool, err := ssm.NewPool(dev, c)
 	if err != nil {
 		tb.Fatal(err)

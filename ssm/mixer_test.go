@@ -168,7 +168,7 @@ func (m *mixer) test(t *testing.T) {
 
 func (m *mixer) run(t *testing.T, dev kernels.Device, hidden []float32, tokens int) []float32 {
 	c := m.config
-	c.Window, c.Activations, c.StateDType, c.Slots, c.Blocks = kernels.Window{L: 4, T: 2}, kernels.F32, kernels.F32, 5, 5
+	c.Window, c.Activations, c.Slots, c.Blocks = kernels.Window{L: 4, T: 2}, kernels.F32, 5, 5
 	pool, err := ssm.NewPool(dev, c)
 	if err != nil {
 		t.Fatal(err)

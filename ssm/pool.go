@@ -11,25 +11,31 @@ import (
 // called from inside programs, in stream order.
 type Pool struct {
 	config PoolConfig
-	layers []layer
+	layout
 
-	blocks, rings         kernels.Buffer
-	blockBytes, slotBytes int64
-	states                []kernels.State
-	cursors               kernels.Cursors
-	staging               staging
+	blocks, scratch, rings kernels.Buffer
+	states                 []kernels.State
+	cursors                kernels.Cursors
+	staging                staging
 }
 
-// NewPool allocates a pool, zeroed.
+// NewPool allocates a pool, zeroed. A state precision that dev does not take is kernels.ErrUnsupported.
 func NewPool(dev kernels.Device, c PoolConfig) (*Pool, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Pool{config: c}
-	p.layers, p.blockBytes, p.slotBytes = c.layout()
+	if err := dev.StateSupport(c.State); err != nil {
+		return nil, fmt.Errorf("ssm: --mamba-ssm-cache-dtype, --ssm-read-dtype: %w", err)
+	}
+	p := &Pool{config: c, layout: c.layout()}
 	var err error
 	if p.blocks, err = dev.Alloc(p.blockBytes * int64(c.Blocks)); err != nil {
 		return nil, fmt.Errorf("ssm: %d state blocks: %w", c.Blocks, err)
+	}
+	if c.Scratch > 0 {
+		if p.scratch, err = dev.Alloc(p.scratchBytes * int64(c.Scratch)); err != nil {
+			return nil, fmt.Errorf("ssm: %d scratch blocks: %w", c.Scratch, err)
+		}
 	}
 	if p.rings, err = dev.Alloc(p.slotBytes * int64(c.Slots)); err != nil {
 		return nil, fmt.Errorf("ssm: replay buffers of %d slots: %w", c.Slots, err)
@@ -37,8 +43,8 @@ func NewPool(dev kernels.Device, c PoolConfig) (*Pool, error) {
 	if err := p.allocCursors(dev); err != nil {
 		return nil, fmt.Errorf("ssm: cursors of %d slots: %w", c.Slots, err)
 	}
-	for _, l := range p.layers {
-		p.states = append(p.states, p.state(l))
+	for i, l := range p.layers {
+		p.states = append(p.states, p.state(i, l))
 	}
 	return p, nil
 }
@@ -56,15 +62,21 @@ func (p *Pool) allocCursors(dev kernels.Device) error {
 	return err
 }
 
-func (p *Pool) state(l layer) kernels.State {
-	return kernels.State{
+func (p *Pool) state(i int, l layer) kernels.State {
+	s := kernels.State{
 		Blocks:      p.blocks.Slice(l.block, p.blocks.Size-l.block),
 		BlockStride: p.blockBytes,
 		Rings:       p.rings.Slice(l.slot, p.rings.Size-l.slot),
 		RingStride:  p.slotBytes,
 		Layout:      l.ring,
 		Window:      p.config.Window,
+		Precision:   p.config.State,
+		Layer:       i,
 	}
+	if p.config.Scratch > 0 {
+		s.Scratch, s.ScratchStride = p.scratch.Slice(l.scratch, p.scratch.Size-l.scratch), p.scratchBytes
+	}
+	return s
 }
 
 // Layers is the state of every SSM layer, in model order.
@@ -94,3 +106,23 @@ func (p *Pool) LoadBlock(o kernels.Ops, src []byte, block int) { o.Upload(p.bloc
 
 // CopyBlock copies block src to block dst.
 func (p *Pool) CopyBlock(o kernels.Ops, src, dst int) { o.Copy(p.block(dst), p.block(src)) }
+
+func (p *Pool) scratchBlock(b int) kernels.Buffer {
+	if b < 0 || b >= p.config.Scratch {
+		panic(fmt.Sprintf("ssm: scratch block %d of %d", b, p.config.Scratch))
+	}
+	return p.scratch.Slice(int64(b)*p.scratchBytes, p.scratchBytes)
+}
+
+// ScratchBytes is the size of one scratch block, for SaveScratch and LoadScratch.
+func (p *Pool) ScratchBytes() int64 { return p.scratchBytes }
+
+// SaveScratch copies a scratch block, the state of an unfinished prefill, to the host; dst has ScratchBytes.
+func (p *Pool) SaveScratch(o kernels.Ops, block int, dst []byte) {
+	o.Download(dst, p.scratchBlock(block))
+}
+
+// LoadScratch is the inverse of SaveScratch; src must not change until the copy is done.
+func (p *Pool) LoadScratch(o kernels.Ops, src []byte, block int) {
+	o.Upload(p.scratchBlock(block), src)
+}

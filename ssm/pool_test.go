@@ -15,7 +15,7 @@ func smallConfig() ssm.PoolConfig {
 	return ssm.PoolConfig{
 		Mamba2: kernels.Mamba2Dims{Heads: 2, HeadDim: 3, State: 5, Groups: 1, Taps: 4}, Mamba2Layers: 2,
 		Delta: kernels.DeltaDims{KeyHeads: 1, ValueHeads: 2, KeyDim: 3, ValueDim: 4, Taps: 3}, DeltaLayers: 1,
-		Window: kernels.Window{L: 4, T: 2}, Activations: kernels.F32, StateDType: kernels.F32, Slots: 3, Blocks: 4,
+		Window: kernels.Window{L: 4, T: 2}, Activations: kernels.F32, Slots: 3, Blocks: 4,
 	}
 }
 
@@ -30,7 +30,9 @@ func TestValidate(t *testing.T) {
 		"T > L":              {func(c *ssm.PoolConfig) { c.Window.T = 5 }, "--replayssm-buffer-len 4 is below the 5 tokens a step appends (num_speculative_tokens 4 + 1)"},
 		"T = 0":              {func(c *ssm.PoolConfig) { c.Window.T = 0 }, "num_speculative_tokens"},
 		"L too long":         {func(c *ssm.PoolConfig) { c.Window.L = 1 << 20 }, "--replayssm-buffer-len 1048576: at most 1024"},
-		"state of float16":   {func(c *ssm.PoolConfig) { c.StateDType = kernels.F16 }, "--mamba-ssm-cache-dtype float16"},
+		"state of float16":   {func(c *ssm.PoolConfig) { c.State.HP = kernels.StateF16 }, ""},
+		"a larger copy":      {func(c *ssm.PoolConfig) { c.State = kernels.Precision{HP: kernels.StateF8, LP: kernels.StateF16} }, "the copy must be smaller"},
+		"unknown format":     {func(c *ssm.PoolConfig) { c.State.HP = 9 }, "--mamba-ssm-cache-dtype"},
 		"dims":               {func(c *ssm.PoolConfig) { c.Mamba2.Groups = 4 }, "Mamba-2 dims"},
 		"GDN dims":           {func(c *ssm.PoolConfig) { c.Delta.KeyDim = 0 }, "GDN dims"},
 		"negative":           {func(c *ssm.PoolConfig) { c.DeltaLayers = -1 }, "layers"},
@@ -46,8 +48,6 @@ func TestValidate(t *testing.T) {
 				t.Error(err)
 			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("error %v, want %q", err, c.want)
-			case p.StateDType == kernels.F16 && !errors.Is(err, kernels.ErrUnsupported):
-				t.Errorf("%v is not ErrUnsupported", err)
 			}
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"reprise/kernels"
 )
 
-// A tail is what a slot holds besides its block: by layer, the H committed records from Origin (X, B, Decay) and the
+// A tail is what a slot holds besides its block: by layer, the H committed records from Origin (X, B, Decay, V, Beta) and the
 // last raw rows of the convolution, by absolute token index and packed without gaps. It fits any slot of a pool of the
 // same configuration.
 
@@ -55,7 +55,7 @@ func (p *Pool) eachRun(slot int, c kernels.Cursor, visit func(kernels.Buffer)) {
 	for i := range p.layers {
 		l := &p.layers[i]
 		region := p.rings.Slice(int64(slot)*p.slotBytes+l.slot, l.ring.Bytes)
-		for _, f := range []kernels.Field{l.ring.X, l.ring.B, l.ring.Decay} {
+		for _, f := range [...]kernels.Field{l.ring.X, l.ring.B, l.ring.Decay, l.ring.V, l.ring.Beta} {
 			fieldRuns(region, f, c.Origin, end, visit)
 		}
 		fieldRuns(region, l.ring.Conv, max(0, end-int32(l.taps-1)), end, visit)
@@ -65,6 +65,9 @@ func (p *Pool) eachRun(slot int, c kernels.Cursor, visit func(kernels.Buffer)) {
 // fieldRuns visits rows from..to-1 of a ring, by absolute token index.
 func fieldRuns(region kernels.Buffer, f kernels.Field, from, to int32, visit func(kernels.Buffer)) {
 	row := int64(f.Cols) * int64(f.DType.Size())
+	if f.Rows == 0 {
+		return
+	}
 	for from < to {
 		at := kernels.RingIndex(from, f.Rows)
 		n := min(int(to-from), f.Rows-at)

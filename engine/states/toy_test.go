@@ -60,7 +60,7 @@ func newToy(t *testing.T, hostBytes int64) *toy {
 	y.ssm, err = ssm.NewPool(dev, ssm.PoolConfig{
 		Mamba2: kernels.Mamba2Dims{Heads: 2, HeadDim: 3, State: 4, Groups: 1, Taps: y.taps}, Mamba2Layers: 2,
 		Delta: kernels.DeltaDims{KeyHeads: 1, ValueHeads: 2, KeyDim: 4, ValueDim: 3, Taps: y.taps}, DeltaLayers: 1,
-		Window: y.win, Activations: kernels.F32, StateDType: kernels.F32, Slots: toySlots, Blocks: toyBlocks,
+		Window: y.win, Activations: kernels.F32, Slots: toySlots, Blocks: toyBlocks,
 	})
 	must(t, err)
 	y.kv, err = attention.NewPool(dev, attention.PoolConfig{

@@ -86,7 +86,7 @@ func (f *ssmFixture) delta(d kernels.DeltaDims, w kernels.Window) kernels.Delta 
 	p := kernels.Delta{
 		Rows: f.rows, Cursors: f.cursors, Dims: d,
 		QKV: f.mat(d.Conv()), Z: f.mat(d.Values()), B: f.mat(d.ValueHeads), A: f.mat(d.ValueHeads),
-		State: f.pool(d.Values()*d.KeyDim, w, kernels.DeltaRing(d, w, kernels.F32)),
+		State: f.pool(d.Values()*d.KeyDim, w, kernels.DeltaRing(d, w, kernels.F32, kernels.Precision{})),
 		ConvW: f.normal(d.Conv()*d.Taps, 0, 0.5), DecayA: f.normal(d.ValueHeads, -1, 0.1),
 		DtBias: f.normal(d.ValueHeads, -3, 1), NormW: f.normal(d.ValueDim, 1, 0.1), Eps: 1e-6, Out: f.mat(d.Values()),
 	}

@@ -122,6 +122,14 @@ func (d *Device) Free(b kernels.Buffer) {
 	}
 }
 
+// StateSupport takes float32 only.
+func (d *Device) StateSupport(p kernels.Precision) error {
+	if p.HP != kernels.StateF32 || p.Two() {
+		return fmt.Errorf("cuda: %v state: %w", p, kernels.ErrUnsupported)
+	}
+	return nil
+}
+
 // AllocHost returns zeroed pinned memory.
 func (d *Device) AllocHost(bytes int64) ([]byte, error) {
 	d.use()

@@ -46,7 +46,7 @@ func (m mixer) widths() (conv, out, aux int) {
 
 func (m mixer) ring(w kernels.Window, act kernels.DType) kernels.RingLayout {
 	if m.isDelta() {
-		return kernels.DeltaRing(m.delta, w, act)
+		return kernels.DeltaRing(m.delta, w, act, kernels.Precision{})
 	}
 	return kernels.Mamba2Ring(m.mamba2, w, act)
 }

@@ -142,7 +142,7 @@ func newDelta(b *bench, d kernels.DeltaDims) recurrence {
 }
 
 func (m *delta) layout(w kernels.Window, act kernels.DType) kernels.RingLayout {
-	return kernels.DeltaRing(m.dims, w, act)
+	return kernels.DeltaRing(m.dims, w, act, kernels.Precision{})
 }
 
 func (m *delta) block() int { return m.dims.Values() * m.dims.KeyDim }

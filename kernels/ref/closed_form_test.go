@@ -110,7 +110,7 @@ func TestDeltaClosedForm(t *testing.T) {
 	rows, cursors := h.sequence(tokenCount)
 	window := kernels.Window{L: 4, T: 2}
 	p := kernels.Delta{
-		Rows: rows, Cursors: cursors, State: h.state(d.Values()*d.KeyDim, block, kernels.DeltaRing(d, window, kernels.F32), window), Dims: d,
+		Rows: rows, Cursors: cursors, State: h.state(d.Values()*d.KeyDim, block, kernels.DeltaRing(d, window, kernels.F32, kernels.Precision{}), window), Dims: d,
 		QKV: h.mat(d.Conv(), qkv...), Z: h.mat(d.Values(), z...), B: h.mat(d.ValueHeads, b...), A: h.mat(d.ValueHeads, a...), ConvW: h.floats(w...),
 		DecayA: h.floats(decay...), DtBias: h.floats(dtBias...), NormW: h.floats(norm...), Eps: 1e-6, Out: h.mat(d.Values(), make([]float64, tokenCount*d.Values())...),
 	}

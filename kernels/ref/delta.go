@@ -15,13 +15,14 @@ type delta[F real] struct {
 	convW, decayA, dtB, norm []F
 }
 
-// deltaToken is what one token gives the recurrence: the correction, the normalised keys and the log decays.
-type deltaToken[F real] struct{ u, k, g []F }
+// deltaToken is what one token gives the recurrence: the correction, the normalised keys and the log decays; and what the
+// correction is derived from: the value and the write strengths.
+type deltaToken[F real] struct{ u, k, g, v, beta []F }
 
 func (o ops[F]) delta(p kernels.Delta) delta[F] {
 	d := p.Dims
 	return delta[F]{
-		layer: o.layer(p.State), Delta: p,
+		layer: o.layer(p.State, kernels.DeltaCheckpoint(d, p.State.Precision)), Delta: p,
 		qkv: o.matrix(p.QKV), z: o.matrix(p.Z), b: o.matrix(p.B), a: o.matrix(p.A), out: o.matrix(p.Out),
 		convW: o.floats(p.ConvW, d.Conv()*d.Taps), decayA: o.floats(p.DecayA, d.ValueHeads),
 		dtB: o.floats(p.DtBias, d.ValueHeads), norm: o.floats(p.NormW, d.ValueDim),
@@ -54,44 +55,70 @@ func (o ops[F]) DeltaFold(p kernels.Delta) {
 	m := o.delta(p)
 	for _, s := range o.sequences(p.Rows, p.Cursors) {
 		if s.n > 0 && s.H > 0 {
-			m.block(s.Dst).store(m.replayed(s))
+			m.keepFolded(s, m.carriedOn(s))
 		}
 	}
 }
 
-// replayed is the checkpoint with the committed records folded in.
-func (m delta[F]) replayed(s sequence) []F {
-	state, l := m.block(s.Src).load(m.Dims.Values()*m.Dims.KeyDim), m.Layout
+// carriedOn is the recurrence over the committed records: with two precisions their corrections are derived anew, for
+// the recorded ones have seen the copy.
+func (m delta[F]) carriedOn(s sequence) []F {
+	if !m.Precision.Two() {
+		return m.replayed(s, m.carried(s))
+	}
+	state := m.carried(s)
 	for i := range int(s.H) {
-		token := int(s.Origin) + i
-		k, g := m.ring(s.slot, l.B).get(token), m.ring(s.slot, l.Decay).get(token)
-		m.decay(state, g)
-		m.add(state, m.ring(s.slot, l.X).get(token), k)
+		r := m.recorded(s.slot, int(s.Origin)+i)
+		m.decay(state, r.g)
+		m.add(state, m.correction(state, r), r.k)
 	}
 	return state
 }
 
-func (m delta[F]) step(s sequence) {
-	state, l := m.replayed(s), m.Layout
-	if kernels.Flushes(s.H, int32(s.n), int32(m.Window.L)) {
-		m.block(s.Dst).store(state)
+// replayed is a checkpoint with the committed records folded in.
+func (m delta[F]) replayed(s sequence, state []F) []F {
+	for i := range int(s.H) {
+		r := m.recorded(s.slot, int(s.Origin)+i)
+		m.decay(state, r.g)
+		m.add(state, r.u, r.k)
 	}
-	u, k, g := m.ring(s.slot, l.X), m.ring(s.slot, l.B), m.ring(s.slot, l.Decay)
-	m.run(s, state, func(token int, r deltaToken[F]) {
-		u.at(token).store(r.u)
-		k.at(token).store(r.k)
-		g.at(token).store(r.g)
-	})
+	return state
+}
+
+func (m delta[F]) recorded(slot, token int) deltaToken[F] {
+	get := func(f kernels.Field) []F { return m.ring(slot, f).get(token) }
+	l := m.Layout
+	r := deltaToken[F]{u: get(l.X), k: get(l.B), g: get(l.Decay)}
+	if m.Precision.Two() {
+		r.v, r.beta = get(l.V), get(l.Beta)
+	}
+	return r
+}
+
+func (m delta[F]) record(slot, token int, r deltaToken[F]) {
+	put := func(f kernels.Field, x []F) { m.ring(slot, f).at(token).store(x) }
+	l := m.Layout
+	put(l.X, r.u)
+	put(l.B, r.k)
+	put(l.Decay, r.g)
+	if m.Precision.Two() {
+		put(l.V, r.v)
+		put(l.Beta, r.beta)
+	}
+}
+
+func (m delta[F]) step(s sequence) {
+	state := m.replayed(s, m.read(s))
+	if s.flushes(m.Window) {
+		m.store(s.Dst, m.carriedOn(s), s.position())
+	}
+	m.run(s, state, func(token int, r deltaToken[F]) { m.record(s.slot, token, r) })
 }
 
 func (m delta[F]) scan(s sequence) {
-	from := s.Src
-	if s.H > 0 {
-		from = s.Dst
-	}
-	state := m.block(from).load(m.Dims.Values() * m.Dims.KeyDim)
+	state := m.start(s)
 	m.run(s, state, func(int, deltaToken[F]) {})
-	m.block(s.Dst).store(state)
+	m.keepScanned(s, state)
 }
 
 // run is the recurrence over the row's tokens.
@@ -114,13 +141,16 @@ func (m delta[F]) update(state, conv, b, a []F) ([]F, deltaToken[F]) {
 	for i := range q {
 		q[i] *= rsqrt(F(m.Dims.KeyDim))
 	}
-	r := deltaToken[F]{k: round(l.B.DType, m.unit(conv[keys:2*keys]))}
+	r := deltaToken[F]{k: round(l.B.DType, m.unit(conv[keys:2*keys])), v: v, beta: sigmoids(b)}
+	if m.Precision.Two() {
+		r.v, r.beta = round(l.V.DType, v), round(l.Beta.DType, r.beta)
+	}
 	for h := range a {
 		a[h] = m.decayA[h] * softplus(a[h]+m.dtB[h])
 	}
 	r.g = round(l.Decay.DType, a)
 	m.decay(state, r.g)
-	r.u = round(l.X.DType, m.correction(state, v, r.k, b))
+	r.u = round(l.X.DType, m.correction(state, r))
 	m.add(state, r.u, r.k)
 	return q, r
 }
@@ -158,12 +188,20 @@ func (m delta[F]) decay(state, g []F) {
 }
 
 // correction is beta (v - S k) with the decayed state.
-func (m delta[F]) correction(state, v, k, b []F) []F {
-	u := make([]F, len(v))
-	for i := range v {
-		u[i] = sigmoid(b[i/m.Dims.ValueDim]) * (v[i] - dot(m.line(state, i), m.head(k, i)))
+func (m delta[F]) correction(state []F, r deltaToken[F]) []F {
+	u := make([]F, len(r.v))
+	for i, v := range r.v {
+		u[i] = r.beta[i/m.Dims.ValueDim] * (v - dot(m.line(state, i), m.head(r.k, i)))
 	}
 	return u
+}
+
+func sigmoids[F real](x []F) []F {
+	y := make([]F, len(x))
+	for i, v := range x {
+		y[i] = sigmoid(v)
+	}
+	return y
 }
 
 func (m delta[F]) add(state, u, k []F) {

@@ -37,6 +37,9 @@ func (d *Device) Name() string { return d.name }
 // Activations are float32.
 func (d *Device) Activations() kernels.DType { return kernels.F32 }
 
+// StateSupport takes every precision.
+func (d *Device) StateSupport(p kernels.Precision) error { return p.Validate() }
+
 // AllocHost returns ordinary memory: copies are synchronous.
 func (d *Device) AllocHost(bytes int64) ([]byte, error) {
 	if bytes < 0 || bytes > d.MemoryFree() {

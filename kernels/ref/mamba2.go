@@ -20,7 +20,7 @@ type mamba2Token[F real] struct{ x, b, dt []F }
 func (o ops[F]) mamba2(p kernels.Mamba2) mamba2[F] {
 	d := p.Dims
 	return mamba2[F]{
-		layer: o.layer(p.State), Mamba2: p,
+		layer: o.layer(p.State, kernels.Mamba2Checkpoint(d, p.State.Precision)), Mamba2: p,
 		z: o.matrix(p.Z), xbc: o.matrix(p.XBC), dt: o.matrix(p.Dt), out: o.matrix(p.Out),
 		convW: o.floats(p.ConvW, d.Conv()*d.Taps), convB: o.floats(p.ConvB, d.Conv()),
 		a: o.floats(p.A, d.Heads), d: o.floats(p.D, d.Heads), dtB: o.floats(p.DtBias, d.Heads), norm: o.floats(p.NormW, d.Inner()),
@@ -53,14 +53,13 @@ func (o ops[F]) Mamba2Fold(p kernels.Mamba2) {
 	m := o.mamba2(p)
 	for _, s := range o.sequences(p.Rows, p.Cursors) {
 		if s.n > 0 && s.H > 0 {
-			m.block(s.Dst).store(m.replayed(s))
+			m.keepFolded(s, m.replayed(s, m.carried(s)))
 		}
 	}
 }
 
-// replayed is the checkpoint with the committed records folded in.
-func (m mamba2[F]) replayed(s sequence) []F {
-	state := m.block(s.Src).load(m.Dims.Inner() * m.Dims.State)
+// replayed is a checkpoint with the committed records folded in.
+func (m mamba2[F]) replayed(s sequence, state []F) []F {
 	for i := range int(s.H) {
 		m.update(state, m.recorded(s.slot, int(s.Origin)+i))
 	}
@@ -73,9 +72,9 @@ func (m mamba2[F]) recorded(slot, token int) mamba2Token[F] {
 }
 
 func (m mamba2[F]) step(s sequence) {
-	state := m.replayed(s)
-	if kernels.Flushes(s.H, int32(s.n), int32(m.Window.L)) {
-		m.block(s.Dst).store(state)
+	state := m.replayed(s, m.read(s))
+	if s.flushes(m.Window) {
+		m.store(s.Dst, state, s.position())
 	}
 	l := m.Layout
 	x, b, dt := m.ring(s.slot, l.X), m.ring(s.slot, l.B), m.ring(s.slot, l.Decay)
@@ -87,13 +86,9 @@ func (m mamba2[F]) step(s sequence) {
 }
 
 func (m mamba2[F]) scan(s sequence) {
-	from := s.Src
-	if s.H > 0 {
-		from = s.Dst
-	}
-	state := m.block(from).load(m.Dims.Inner() * m.Dims.State)
+	state := m.start(s)
 	m.run(s, state, func(int, mamba2Token[F]) {})
-	m.block(s.Dst).store(state)
+	m.keepScanned(s, state)
 }
 
 // run is the recurrence over the row's tokens.

@@ -10,15 +10,12 @@ import (
 // layer is an SSM layer's memory.
 type layer[F real] struct {
 	kernels.State
-	blocks, rings []byte
+	blocks, rings, scratch []byte
+	checkpoint             kernels.CheckpointLayout
 }
 
-func (o ops[F]) layer(s kernels.State) layer[F] {
-	return layer[F]{s, o.bytes(s.Blocks), o.bytes(s.Rings)}
-}
-
-func (l layer[F]) block(b int32) row[F] {
-	return row[F]{values{kernels.F32, l.blocks[int64(b)*l.BlockStride:]}}
+func (o ops[F]) layer(s kernels.State, c kernels.CheckpointLayout) layer[F] {
+	return layer[F]{s, o.bytes(s.Blocks), o.bytes(s.Rings), o.bytes(s.Scratch), c}
 }
 
 // ring is one array of a slot's ring region.

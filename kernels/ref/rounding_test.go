@@ -11,7 +11,7 @@ import (
 // be those of the recorded values, not of the values before they were rounded.
 
 func (h host) recorded(s kernels.State, f kernels.Field, token int) []float64 {
-	r := ops[float64]{h.dev}.layer(s).ring(1, f)
+	r := ops[float64]{h.dev}.layer(s, kernels.CheckpointLayout{}).ring(1, f)
 	return r.get(token)
 }
 
@@ -71,7 +71,7 @@ func TestMamba2UsesRoundedRecords(t *testing.T) {
 func TestDeltaUsesRoundedRecords(t *testing.T) {
 	h := newHost(t)
 	d, window := kernels.DeltaDims{KeyHeads: 1, ValueHeads: 1, KeyDim: 2, ValueDim: 2, Taps: 1}, kernels.Window{L: 2, T: 1}
-	layout := kernels.DeltaRing(d, window, kernels.BF16)
+	layout := kernels.DeltaRing(d, window, kernels.BF16, kernels.Precision{})
 	rows, cursors := h.stepRow()
 	p := kernels.Delta{
 		Rows: rows, Cursors: cursors, State: h.state(4, make([]float64, 4), layout, window), Dims: d,

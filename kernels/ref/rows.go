@@ -6,6 +6,8 @@ import "reprise/kernels"
 type sequence struct {
 	slot, n, first int // first token in the batch
 	pad            int // tokens behind n that belong to the row and do not count
+	scratch        int // scratch block, -1 for none
+	stage          int32
 	kernels.Cursor
 }
 
@@ -14,10 +16,13 @@ func (s sequence) position() int { return int(s.Origin) + int(s.H) }
 
 // sequences resolves the rows of a launch.
 func (o ops[F]) sequences(r kernels.Rows, c kernels.Cursors) []sequence {
-	slot, n, start := o.ints(r.Slot), o.ints(r.N), o.ints(r.Start)
+	slot, n, start, scratch, stage := o.ints(r.Slot), o.ints(r.N), o.ints(r.Start), o.ints(r.Scratch), o.ints(r.Stage)
 	list := make([]sequence, r.Count)
 	for i := range list {
-		s := sequence{slot: slot.at(i), n: n.at(i)}
+		s := sequence{slot: slot.at(i), n: n.at(i), scratch: -1}
+		if scratch != nil {
+			s.scratch, s.stage = scratch.at(i), int32(stage.at(i))
+		}
 		if r.T > 0 {
 			s.first, s.pad = r.First+i*r.T, r.T-s.n
 		} else {
@@ -28,6 +33,9 @@ func (o ops[F]) sequences(r kernels.Rows, c kernels.Cursors) []sequence {
 	}
 	return list
 }
+
+// flushes reports whether a step folds the row's records.
+func (s sequence) flushes(w kernels.Window) bool { return kernels.Flushes(s.H, int32(s.n), int32(w.L)) }
 
 func (o ops[F]) cursor(c kernels.Cursors, slot int) kernels.Cursor {
 	at := func(b kernels.Buffer) int32 { return int32(o.ints(b).at(slot)) }
