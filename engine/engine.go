@@ -74,11 +74,14 @@ func New(dev kernels.Device, m model.Model, spec model.Spec, p *Plan, o Options)
 	if err != nil {
 		return nil, err
 	}
+	if err := e.capture(e.geometry()); err != nil {
+		return nil, err
+	}
 	go e.loop()
 	return e, nil
 }
 
-// build makes an engine whose loop does not run yet.
+// build makes an engine whose loop does not run yet, and whose steps are not captured.
 func build(dev kernels.Device, m model.Model, spec model.Spec, p *Plan, o Options) (*Engine, error) {
 	o = o.withDefaults(dev, spec.Vocab)
 	e := &Engine{
@@ -125,7 +128,7 @@ func (e *Engine) allocate() error {
 	if e.cursorHost, err = e.dev.AllocHost(ssm.CursorBytes); err != nil {
 		return err
 	}
-	g := geometry{seqs: p.rows(), tokens: p.MaxTokens, rows: p.MaxTokens, top: p.Sampler.MaxTop}
+	g := e.geometry()
 	if e.shared, err = newShared(e.dev, g); err != nil {
 		return err
 	}
@@ -135,7 +138,12 @@ func (e *Engine) allocate() error {
 		}
 		e.prepareLane(e.lanes[i])
 	}
-	return e.capture(g)
+	return nil
+}
+
+func (e *Engine) geometry() geometry {
+	p := e.plan
+	return geometry{seqs: p.rows(), tokens: p.MaxTokens, rows: p.MaxTokens, top: p.Sampler.MaxTop}
 }
 
 func union(a, b []int32) []int32 {

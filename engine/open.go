@@ -47,20 +47,11 @@ func Open(dev kernels.Device, src Source, o Options) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := dev.StateSupport(p.SSM.State); err != nil {
-		return nil, fmt.Errorf("--mamba-ssm-cache-dtype, --ssm-read-dtype: %w", err)
-	}
-	tensors, err := src.open(want, o.Seed)
-	if err != nil {
+	if err := supported(dev, p); err != nil {
 		return nil, err
 	}
-	m, err := config.Load(dev, tensors, p.MaxTokens)
+	m, tensors, err := src.load(dev, config, p.MaxTokens, o.Seed)
 	if err != nil {
-		tensors.Close()
-		return nil, fmt.Errorf("%s: %w", src.Folder.Name, err)
-	}
-	if err := tensors.Populate(src.Progress); err != nil {
-		tensors.Close()
 		return nil, err
 	}
 	e, err := New(dev, m, spec, p, o)
@@ -69,6 +60,33 @@ func Open(dev kernels.Device, src Source, o Options) (*Opened, error) {
 		return nil, err
 	}
 	return &Opened{e, tensors, want}, nil
+}
+
+// supported reports what a device cannot hold, in the words of the command line.
+func supported(dev kernels.Device, p *Plan) error {
+	if err := dev.StateSupport(p.SSM.State); err != nil {
+		return fmt.Errorf("--mamba-ssm-cache-dtype, --ssm-read-dtype: %w", err)
+	}
+	return nil
+}
+
+// load reads the weights onto dev, for batches of up to maxTokens tokens. The tensors are the caller's to close, behind the
+// model.
+func (s Source) load(dev kernels.Device, config model.Config, maxTokens int, seed uint64) (model.Model, tensors, error) {
+	tensors, err := s.open(config.Want(), seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := config.Load(dev, tensors, maxTokens)
+	if err != nil {
+		tensors.Close()
+		return nil, nil, fmt.Errorf("%s: %w", s.Folder.Name, err)
+	}
+	if err := tensors.Populate(s.Progress); err != nil {
+		tensors.Close()
+		return nil, nil, err
+	}
+	return m, tensors, nil
 }
 
 func tensorBytes(want []model.TensorSpec) int64 {
