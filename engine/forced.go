@@ -161,6 +161,9 @@ func newForcedRun(e *Engine, t Texts) (*ForcedRun, error) {
 // Plan is where the run's memory went.
 func (r *ForcedRun) Plan() *Plan { return r.engine.plan }
 
+// Vocab is the width of a row's logits.
+func (r *ForcedRun) Vocab() int { return r.engine.spec.Vocab }
+
 // Launch enqueues the next step; false when all texts are read. Collect must follow.
 func (r *ForcedRun) Launch() bool {
 	if !r.engine.launch() {

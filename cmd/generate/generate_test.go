@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.uber.org/goleak"
 
+	"reprise/cmd/internal/cli"
 	"reprise/engine"
 	"reprise/sampler"
 	"reprise/server/api"
@@ -97,7 +98,7 @@ func once(ctx context.Context, in, out string, e echoEngine) (*runner, error) {
 	defer input.Close()
 	r := &runner{
 		api: api.New(api.Config{Engine: e, Models: []string{"m"}, Defaults: sampler.Default()}), fault: func() error { return nil },
-		inFlight: 4, out: o, done: done, progress: newProgress(total, len(done)),
+		inFlight: 4, out: o, done: done, progress: cli.NewProgress("lines", total, len(done)),
 	}
 	return r, r.run(ctx, input)
 }

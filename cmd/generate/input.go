@@ -7,19 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 
 	"reprise/cmd/internal/cli"
 )
 
 // maxLine is the largest input line that is read; a longer one gets an error.
 const maxLine = 32 << 20
-
-// maxWindow bounds what a zstd stream may ask for.
-const maxWindow = 128 << 20
 
 // line is an input line.
 type line struct {
@@ -30,51 +23,18 @@ type line struct {
 
 // input reads lines.
 type input struct {
-	reader  *bufio.Reader
-	closers []func()
-	number  int
+	io.Closer
+	reader *bufio.Reader
+	number int
 }
 
 // openInput opens a file, by the ending of its name compressed.
 func openInput(path string) (*input, error) {
-	in := &input{}
-	var r io.Reader = os.Stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		in.closers = append(in.closers, func() { f.Close() })
-		r = f
-	}
-	r, err := in.decompress(path, r)
+	f, err := cli.Open(path)
 	if err != nil {
-		in.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
-	in.reader = bufio.NewReaderSize(r, 1<<20)
-	return in, nil
-}
-
-func (in *input) decompress(path string, r io.Reader) (io.Reader, error) {
-	switch {
-	case strings.HasSuffix(path, ".gz"):
-		return gzip.NewReader(bufio.NewReader(r))
-	case strings.HasSuffix(path, ".zst"):
-		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-		if err == nil {
-			in.closers = append(in.closers, d.Close)
-		}
-		return d, err
-	}
-	return r, nil
-}
-
-// Close frees what reading took.
-func (in *input) Close() {
-	for _, f := range in.closers {
-		f()
-	}
+	return &input{Closer: f, reader: bufio.NewReaderSize(f, 1<<20)}, nil
 }
 
 // next returns the next line that is not blank; the error is io.EOF behind the last one.

@@ -107,9 +107,9 @@ func work(f *flags, model *cli.Loaded, out *output, done map[int]uint64, total i
 	}
 	defer in.Close()
 	start := time.Now()
-	r := runner{api: model.API(nil), fault: model.Engine.Err, inFlight: f.inFlight, out: out, done: done, progress: newProgress(total, len(done))}
+	r := runner{api: model.API(nil), fault: model.Engine.Err, inFlight: f.inFlight, out: out, done: done, progress: cli.NewProgress("lines", total, len(done))}
 	err = r.run(ctx, in)
-	r.progress.finish()
+	r.progress.Finish()
 	generated := model.Engine.Stats().GeneratedTokens
 	fmt.Fprintf(os.Stderr, "generate: %d lines answered, %d of them with errors, %d tokens in %.1f s (%.0f a second)\n",
 		r.answered, r.failed, generated, time.Since(start).Seconds(), float64(generated)/time.Since(start).Seconds())

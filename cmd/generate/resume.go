@@ -12,6 +12,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"reprise/cmd/internal/cli"
 )
 
 // errForeign is an output file that this program did not write.
@@ -87,7 +89,7 @@ func startOf(f *os.File, path string) io.Reader {
 		}
 		return none
 	case strings.HasSuffix(path, ".zst") && matches("\x28\xb5\x2f\xfd"):
-		if z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow)); err == nil {
+		if z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(cli.MaxWindow)); err == nil {
 			return z.IOReadCloser()
 		}
 		return none
@@ -155,7 +157,7 @@ func gzipResults(f *os.File, size int64, found recovered) (end int64, err error)
 }
 
 func zstdResults(f *os.File, size int64, found recovered) (end int64, err error) {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMember), zstd.WithDecoderMaxWindow(maxWindow))
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMember), zstd.WithDecoderMaxWindow(cli.MaxWindow))
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"reprise/cmd/internal/cli"
 	"reprise/server/api"
 )
 
@@ -27,7 +28,7 @@ type runner struct {
 	inFlight int
 	out      *output
 	done     map[int]uint64 // lines that have results already
-	progress *progress
+	progress *cli.Progress
 
 	answered, failed int
 }
@@ -111,7 +112,7 @@ func (r *runner) write(results <-chan *result) error {
 				r.failed++
 			}
 			failed = r.out.write(out)
-			r.progress.step()
+			r.progress.Add(1)
 		case <-tick.C:
 			failed = r.out.flush()
 		}

@@ -76,6 +76,7 @@ type canvas struct {
 	area  image.Rectangle
 	frame image.Rectangle
 	x, y  axis
+	names []image.Point // of the legend, by series; those without a place are missing
 }
 
 // Pixels around the frame: room for labels.
@@ -89,6 +90,7 @@ const (
 func newCanvas(img *image.Paletted, area image.Rectangle, p Panel) *canvas {
 	c := &canvas{Panel: p, img: img, area: area}
 	c.frame = image.Rect(area.Min.X+left, area.Min.Y+top, area.Max.X-right, area.Max.Y-bottom)
+	c.frame.Min.Y += legendLine * c.placeNames()
 	xs, ys := newSpan(), newSpan()
 	for _, s := range p.Series {
 		for i := range s.X {
@@ -113,11 +115,14 @@ func (c *canvas) draw() {
 		if s.Points {
 			c.dots(s, colour)
 		} else {
-			c.line(s, colour)
+			c.line(s, colour, dashed(i))
 		}
 	}
 	c.legend()
 }
+
+// dashed tells series apart whose colours repeat.
+func dashed(i int) bool { return i/(len(palette)-int(firstSeries))%2 == 1 }
 
 func seriesColour(i int) uint8 { return firstSeries + uint8(i%(len(palette)-int(firstSeries))) }
 
@@ -163,7 +168,7 @@ func (c *canvas) dots(s Series, colour uint8) {
 // maxMarked is the most values of a line that are marked by a dot each.
 const maxMarked = 24
 
-func (c *canvas) line(s Series, colour uint8) {
+func (c *canvas) line(s Series, colour uint8, dashed bool) {
 	open := false // the value before is at (px, py)
 	var px, py int
 	for i := range s.X {
@@ -173,7 +178,7 @@ func (c *canvas) line(s Series, colour uint8) {
 		}
 		x, y := c.column(s.X[i]), c.row(s.Y[i])
 		if open {
-			c.stroke(px, py, x, y, colour)
+			c.stroke(px, py, x, y, colour, dashed)
 		}
 		if len(s.X) <= maxMarked {
 			fill(c.img, x-2, y-2, 5, 5, colour)
@@ -182,31 +187,59 @@ func (c *canvas) line(s Series, colour uint8) {
 	}
 }
 
-// stroke draws a straight line two pixels thick.
-func (c *canvas) stroke(x0, y0, x1, y1 int, colour uint8) {
+// Pixels of a dash and of the gap behind it.
+const dash = 5
+
+// stroke draws a straight line two pixels thick. Dashes lie where they would on one line across the frame.
+func (c *canvas) stroke(x0, y0, x1, y1 int, colour uint8, dashed bool) {
 	steps := max(abs(x1-x0), abs(y1-y0), 1)
 	for i := range steps + 1 {
 		x := x0 + int(math.Round(float64(i*(x1-x0))/float64(steps)))
 		y := y0 + int(math.Round(float64(i*(y1-y0))/float64(steps)))
+		if dashed && x/dash%2 == 1 {
+			continue
+		}
 		fill(c.img, x, y, 2, 2, colour)
 	}
 }
 
 func abs(x int) int { return max(x, -x) }
 
-// legend names the series in one line above the frame; what does not fit is left out.
-func (c *canvas) legend() {
+// legendLine is the height of a line of the legend.
+const legendLine = cellHeight + 4
+
+// placeNames finds a place for every name above the frame, and returns how many lines they take besides the first. Lines
+// take a third of the panel at most; names beyond have no place.
+func (c *canvas) placeNames() (more int) {
 	x, y := c.frame.Min.X, c.area.Min.Y+28
-	for i, s := range c.Series {
-		if s.Name == "" {
+	for _, s := range c.Series {
+		width := 14 + textWidth(s.Name, 1)
+		if x > c.frame.Min.X && x+width > c.frame.Max.X {
+			more++
+			x, y = c.frame.Min.X, y+legendLine
+		}
+		if y > c.area.Min.Y+c.area.Dy()/3 {
+			return more - 1
+		}
+		c.names = append(c.names, image.Pt(x, y))
+		if s.Name != "" {
+			x += width + 16
+		}
+	}
+	return more
+}
+
+// legend names the series above the frame.
+func (c *canvas) legend() {
+	for i, at := range c.names {
+		name := c.Series[i].Name
+		if name == "" {
 			continue
 		}
-		end := x + 14 + textWidth(s.Name, 1)
-		if end > c.frame.Max.X {
-			return
+		fill(c.img, at.X, at.Y+1, 8, 5, seriesColour(i))
+		if dashed(i) {
+			fill(c.img, at.X+3, at.Y+1, 2, 5, white)
 		}
-		fill(c.img, x, y+1, 8, 5, seriesColour(i))
-		drawText(c.img, x+14, y, 1, black, false, s.Name)
-		x = end + 16
+		drawText(c.img, at.X+14, at.Y, 1, black, false, name)
 	}
 }

@@ -80,6 +80,33 @@ func TestPanelsAreBelowEachOther(t *testing.T) {
 	}
 }
 
+// Many names take several lines, which move the frame down, and a series whose colour is another's is dashed.
+func TestManySeries(t *testing.T) {
+	p := Panel{}
+	for i := range 12 {
+		s := Series{Name: "a rather long name of a series", X: []float64{0, 10}, Y: []float64{float64(i), float64(i)}}
+		if i != 0 && i != 8 {
+			s.Y[0] = math.NaN()
+		}
+		p.Series = append(p.Series, s)
+	}
+	img := draw(t, p)
+	const lines = 6 // of two names each
+	if lines*legendLine+28 > 320/3+legendLine {
+		t.Fatal("the names do not fit: the test shows nothing")
+	}
+	legend := image.Rect(0, 0, 640, top+(lines-1)*legendLine)
+	for colour := firstSeries; int(colour) < len(palette); colour++ {
+		if got := count(img, legend, colour); got < 40 {
+			t.Errorf("colour %d has %d pixels in the legend", colour, got)
+		}
+	}
+	under := image.Rect(0, legend.Max.Y, 640, 320)
+	if solid := count(img, under, firstSeries); solid < 3*(frame.Dx()-10) || solid > 4*(frame.Dx()-10)*9/10 {
+		t.Errorf("a whole line and a dashed one take %d pixels of %d columns, two each", solid, frame.Dx())
+	}
+}
+
 // Hostile values must neither panic nor loop.
 func TestHostileValues(t *testing.T) {
 	hostile := []float64{0, -1, 1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64, 1e-300, 1e300}

@@ -22,13 +22,15 @@ import (
 	"reprise/weights"
 )
 
-// Loaded is a running model.
+// Loaded is a running model, or what is needed to run one.
 type Loaded struct {
-	Engine    *engine.Opened
+	Engine    *engine.Opened // nil after Prepare
 	Device    kernels.Device
 	Tokenizer *tokenizer.Tokenizer // nil with --skip-tokenizer-init
 	Template  *chat.Template       // nil without one
-	Warnings  []string             // lines for the person who started the program
+	Source    engine.Source
+	Options   engine.Options
+	Warnings  []string // lines for the person who started the program
 
 	model    *Model
 	defaults sampler.Params
@@ -37,6 +39,21 @@ type Loaded struct {
 
 // Load reads the model and starts an engine. Errors are one line.
 func (m *Model) Load(progress func(done, total int64)) (*Loaded, error) {
+	l, err := m.Prepare(progress)
+	if err != nil {
+		return nil, err
+	}
+	l.Engine, err = engine.Open(l.Device, l.Source, l.Options)
+	if err != nil {
+		l.Device.Close()
+		return nil, err
+	}
+	l.Warnings = append(l.Warnings, l.Engine.Plan().Warnings...)
+	return l, nil
+}
+
+// Prepare reads everything but the weights and opens the device. Errors are one line.
+func (m *Model) Prepare(progress func(done, total int64)) (*Loaded, error) {
 	o, err := m.options()
 	if err != nil {
 		return nil, err
@@ -45,11 +62,12 @@ func (m *Model) Load(progress func(done, total int64)) (*Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Loaded{model: m, Warnings: m.Warnings()}
+	l := &Loaded{model: m, Warnings: m.Warnings(), Options: o}
+	l.Source = engine.Source{Folder: folder, Dummy: m.loadFormat == "dummy", Progress: progress}
 	if err := l.text(folder); err != nil {
 		return nil, err
 	}
-	if o.EOS, err = l.generation(folder); err != nil {
+	if l.Options.EOS, err = l.generation(folder); err != nil {
 		return nil, err
 	}
 	var why string
@@ -60,17 +78,14 @@ func (m *Model) Load(progress func(done, total int64)) (*Loaded, error) {
 		l.Warnings = append(l.Warnings, why)
 	}
 	l.Warnings = append(l.Warnings, m.dtypeWarning(l.Device)...)
-	l.Engine, err = engine.Open(l.Device, engine.Source{Folder: folder, Dummy: m.loadFormat == "dummy", Progress: progress}, o)
-	if err != nil {
-		l.Device.Close()
-		return nil, err
-	}
-	l.Warnings = append(l.Warnings, l.Engine.Plan().Warnings...)
 	return l, nil
 }
 
 // Close lets the engine finish and frees everything.
 func (l *Loaded) Close() error {
+	if l.Engine == nil {
+		return l.Device.Close()
+	}
 	return errors.Join(l.Engine.Close(), l.Device.Close())
 }
 

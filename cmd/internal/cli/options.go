@@ -56,6 +56,19 @@ func (m *Model) options() (engine.Options, error) {
 	return o, m.speculation(&o)
 }
 
+// OptionsWith are the options with some flags set otherwise, by name: for programs that run a model in several ways.
+func (m *Model) OptionsWith(flags map[string]string) (engine.Options, error) {
+	for name, text := range flags {
+		v := m.set.Lookup(name).Value
+		old := v.String()
+		if err := v.Set(text); err != nil {
+			return engine.Options{}, Usagef("--%s %q: %v", name, text, err)
+		}
+		defer func() { _ = v.Set(old) }() // what it was before
+	}
+	return m.options()
+}
+
 // speculativeConfig is the JSON of --speculative-config.
 type speculativeConfig struct {
 	Method   string `json:"method"`

@@ -45,3 +45,37 @@ func loadLines(w io.Writer, now func() time.Time) func(done, total int64) {
 		}
 	}
 }
+
+// Progress shows on a terminal how far a run is.
+type Progress struct{ bar *progressbar.ProgressBar }
+
+// NewProgress counts to total things, -1 = unknown; done of them are done already.
+func NewProgress(things string, total, done int) *Progress {
+	if !IsTerminal(os.Stderr) {
+		return &Progress{}
+	}
+	bar := progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(things),
+		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString(things),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(true))
+	if done > 0 {
+		_ = bar.Set(done)
+	}
+	return &Progress{bar}
+}
+
+// A bar that cannot be drawn is no reason to stop.
+
+// Add counts n more.
+func (p *Progress) Add(n int) {
+	if p.bar != nil {
+		_ = p.bar.Add(n)
+	}
+}
+
+// Finish leaves the bar as it is and ends its line.
+func (p *Progress) Finish() {
+	if p.bar != nil {
+		_ = p.bar.Exit()
+		_, _ = os.Stderr.WriteString("\n")
+	}
+}
