@@ -114,7 +114,7 @@ func (e *Engine) allocate() error {
 	if e.drafter, err = e.newDrafter(); err != nil {
 		return err
 	}
-	c := states.Config{Blocks: p.SSM.Blocks, HostBytes: e.options.SwapBytes}
+	c := states.Config{Blocks: p.SSM.Blocks, Scratch: p.SSM.Scratch, HostBytes: e.options.SwapBytes}
 	if e.drafter != nil {
 		c.Extra, e.control = drafts{e.tables, e.drafter}, spec.NewDepth(e.options.Drafts, e.options.FixedDepth)
 	}

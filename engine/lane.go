@@ -75,6 +75,7 @@ type inputs struct {
 
 	stepSlot, want                         field // [seqs]
 	prefSlot, prefN, prefStart, final      field // [seqs]
+	prefScratch, prefStage                 field // [seqs], where states need scratch blocks
 	prefIDs                                field // [tokens]
 	following                              field // [seqs]
 	draftSlot, draftWant                   field // [seqs] by row, step rows first
@@ -99,7 +100,7 @@ type field struct {
 // part is the first n entries on the device.
 func (f field) part(n int) kernels.Buffer { return f.dev.Slice(0, int64(n)*4) }
 
-func (g geometry) inputWords() int  { return 9*g.seqs + g.tokens + 4*g.rows }
+func (g geometry) inputWords() int  { return 11*g.seqs + g.tokens + 4*g.rows }
 func (g geometry) outputWords() int { return 5*g.seqs + 3*g.rows + 2*g.rows*g.top }
 
 func newShared(dev kernels.Device, g geometry) (*shared, error) {
@@ -134,7 +135,7 @@ func newLane(dev kernels.Device, g geometry, sh *shared) (*lane, error) {
 func (in *inputs) cut(g geometry, dev kernels.Buffer) {
 	in.dev = dev
 	c := cutter{host: words(in.block), dev: dev}
-	for _, f := range []*field{&in.stepSlot, &in.want, &in.prefSlot, &in.prefN, &in.prefStart, &in.final} {
+	for _, f := range []*field{&in.stepSlot, &in.want, &in.prefSlot, &in.prefN, &in.prefStart, &in.final, &in.prefScratch, &in.prefStage} {
 		*f = c.cut(g.seqs)
 	}
 	in.prefIDs = c.cut(g.tokens)

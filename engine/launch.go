@@ -125,7 +125,11 @@ func (e *Engine) prepare(l *lane) error {
 	}
 	for i := range l.plan.Prefills {
 		r := &l.plan.Prefills[i]
-		e.needs = append(e.needs, states.Need{ID: r.ID, Tokens: r.Upper + e.lookahead(l, r.ID)})
+		kind := states.Chunk
+		if r.Final {
+			kind = states.LastChunk
+		}
+		e.needs = append(e.needs, states.Need{ID: r.ID, Tokens: r.Upper + e.lookahead(l, r.ID), Prefill: kind})
 	}
 	l.work.Reset()
 	return e.states.Prepare(l.work, e.needs)
@@ -238,6 +242,7 @@ func (f *filler) step(r *sched.StepRow, t int) {
 func (f *filler) prefill(r *sched.PrefillRow) {
 	q, in, i := f.e.seqs[r.ID], &f.l.in, len(f.l.prefills)
 	in.prefSlot.host[i], in.prefN.host[i], in.prefStart.host[i] = int32(q.slot), int32(r.N), int32(f.tokens)
+	in.prefScratch.host[i], in.prefStage.host[i] = f.e.states.Staged(len(f.l.steps) + i)
 	copy(in.prefIDs.host[f.packed:], q.tokens[r.Start:r.Start+r.N])
 	w := row{seq: q, start: r.Start, n: r.N, sample: f.samples, final: r.Final}
 	w.scored = f.score(q, r)
@@ -302,6 +307,9 @@ func (e *Engine) bind(l *lane, c counts) {
 	prefill := kernels.Rows{
 		Count: c.prefills, First: step.Tokens, Tokens: tokens - step.Tokens, MaxLen: c.longest,
 		Slot: in.prefSlot.part(c.prefills), N: in.prefN.part(c.prefills), Start: in.prefStart.part(c.prefills),
+	}
+	if e.plan.SSM.Scratch > 0 {
+		prefill.Scratch, prefill.Stage = in.prefScratch.part(c.prefills), in.prefStage.part(c.prefills)
 	}
 	ids, pos, cursors := sh.ids.Slice(0, int64(tokens)*4), sh.pos.Slice(0, int64(tokens)*4), e.ssm.Cursors()
 	l.batch.Tokens, l.batch.Step, l.batch.Prefill, l.batch.IDs, l.batch.Pos = tokens, step, prefill, ids, pos

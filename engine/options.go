@@ -9,27 +9,29 @@ import (
 
 // Options configure an engine; every zero value has the documented default.
 type Options struct {
-	MaxLen         int           // --max-model-len; 0 = the model's
-	MaxSeqs        int           // --max-num-seqs; 0 = 64 on the CPU, 256 otherwise
-	MaxTokens      int           // --max-num-batched-tokens; 0 = 2048
-	PageTokens     int           // --block-size; 0 = 16
-	KVDType        kernels.DType // --kv-cache-dtype; Invalid = auto
-	StateDType     kernels.DType // --mamba-ssm-cache-dtype; Invalid = the model's
-	Window         int           // --replayssm-buffer-len; 0 = 16 for T <= 3, else 32
-	KVBlocks       int           // --num-kv-blocks; 0 = by memory
-	StateBlocks    int           // --num-state-blocks; 0 = one a sequence
-	Drafts         int           // num_speculative_tokens: drafts a step at most; 0 = plain decoding
-	DraftMethod    spec.Method   // "method" of --speculative-config; "" = mtp
-	FixedDepth     bool          // "adaptive": false: always Drafts, whatever they gain
-	MinMatch       int           // "prompt_lookup_min" of method ngram; 0 = 2
-	MaxMatch       int           // "prompt_lookup_max" of method ngram; 0 = max(5, MinMatch)
-	MaxLogProbs    int           // --max-logprobs; -1 = the vocabulary, 0 = only the token's own
-	MaxQueue       int           // waiting requests before ErrQueueFull; 0 = 4096
-	MemoryFraction float64       // --gpu-memory-utilization: share of the free memory that may be taken; 0 = 0.5 on the CPU, else 0.9
-	SwapBytes      int64         // host memory for swapped-out sequences; 0 = a quarter of the free memory
-	Seed           uint64        // of requests that bring none
-	EOS            []int32       // end-of-sequence ids besides the model's
-	Log            *slog.Logger  // nil = silent
+	MaxLen         int              // --max-model-len; 0 = the model's
+	MaxSeqs        int              // --max-num-seqs; 0 = 64 on the CPU, 256 otherwise
+	MaxTokens      int              // --max-num-batched-tokens; 0 = 2048
+	PageTokens     int              // --block-size; 0 = 16
+	KVDType        kernels.DType    // --kv-cache-dtype; Invalid = auto
+	StateDType     string           // --mamba-ssm-cache-dtype: a kernels.StateFormat; "" and auto = the model's
+	ReadDType      string           // --ssm-read-dtype: a smaller kernels.StateFormat; "" and same = no copy to read
+	Rounding       kernels.Rounding // --ssm-rounding
+	Window         int              // --replayssm-buffer-len; 0 = 16 for T <= 3, else 32
+	KVBlocks       int              // --num-kv-blocks; 0 = by memory
+	StateBlocks    int              // --num-state-blocks; 0 = one a sequence
+	Drafts         int              // num_speculative_tokens: drafts a step at most; 0 = plain decoding
+	DraftMethod    spec.Method      // "method" of --speculative-config; "" = mtp
+	FixedDepth     bool             // "adaptive": false: always Drafts, whatever they gain
+	MinMatch       int              // "prompt_lookup_min" of method ngram; 0 = 2
+	MaxMatch       int              // "prompt_lookup_max" of method ngram; 0 = max(5, MinMatch)
+	MaxLogProbs    int              // --max-logprobs; -1 = the vocabulary, 0 = only the token's own
+	MaxQueue       int              // waiting requests before ErrQueueFull; 0 = 4096
+	MemoryFraction float64          // --gpu-memory-utilization: share of the free memory that may be taken; 0 = 0.5 on the CPU, else 0.9
+	SwapBytes      int64            // host memory for swapped-out sequences; 0 = a quarter of the free memory
+	Seed           uint64           // of requests that bring none
+	EOS            []int32          // end-of-sequence ids besides the model's
+	Log            *slog.Logger     // nil = silent
 }
 
 func (o Options) withDefaults(dev kernels.Device, vocab int) Options {

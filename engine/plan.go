@@ -43,7 +43,25 @@ type Plan struct {
 	Warnings                   []string
 	Graphs                     GraphPlan
 
-	Weights, Activations, StateBytes, RingBytes, KVBytes, SamplerBytes, DraftBytes int64
+	Weights, Activations, StateBytes, ScratchBytes, RingBytes, KVBytes, SamplerBytes, DraftBytes int64
+}
+
+// Footprint is what one sequence takes of the caches.
+type Footprint struct {
+	State  int64 // checkpoints of all layers, both copies where there are two
+	Replay int64 // rings of all layers
+	Token  int64 // KV of a token in all layers
+	Most   int   // sequences that run at once
+}
+
+// Footprint is known when the plan is.
+func (p *Plan) Footprint() Footprint {
+	return Footprint{p.SSM.BlockBytes(), p.SSM.SlotBytes(), p.KV.PageBytes() / int64(p.KV.PageTokens), p.MaxSeqs}
+}
+
+// longest is how many sequences of the whole context the KV pages hold.
+func (p *Plan) longest() int {
+	return min(p.MaxSeqs, p.SSM.Blocks-1, (p.KV.Pages-1)/max(p.KV.TableStride(), 1))
 }
 
 // GraphPlan says which steps are captured, and what that cost.
@@ -61,9 +79,16 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 	if err := p.limits(shape, o); err != nil {
 		return nil, err
 	}
+	state, err := precision(shape, o)
+	if err != nil {
+		return nil, err
+	}
 	p.SSM = ssm.PoolConfig{
 		Mamba2: shape.Mamba2, Mamba2Layers: shape.Mamba2Layers, Delta: shape.Delta, DeltaLayers: shape.DeltaLayers,
-		Window: p.Window, Activations: act, State: kernels.Precision{HP: stateFormat(shape, o)},
+		Window: p.Window, Activations: act, State: state,
+	}
+	if state.Scratch() {
+		p.SSM.Scratch = scratchBlocks
 	}
 	p.KV = attention.PoolConfig{
 		Layers: shape.AttentionLayers, KVHeads: shape.KVHeads, HeadDim: shape.HeadDim,
@@ -177,9 +202,11 @@ func tileRows(act kernels.DType) int {
 // split divides budget bytes between state blocks and KV pages: first every sequence gets its state, then pages for
 // as many full contexts as fit.
 func (p *Plan) split(o Options, budget int64) error {
+	p.ScratchBytes = int64(p.SSM.Scratch) * p.SSM.ScratchBytes()
+	budget -= p.ScratchBytes
 	per := p.SSM.BlockBytes() + p.SSM.SlotBytes()
 	if seqs := int(budget / 2 / max(per, 1)); seqs < p.MaxSeqs && o.StateBlocks == 0 {
-		if seqs < 1 {
+		if seqs < 1 || budget < 0 {
 			return fmt.Errorf("%s of memory are left for caches, and the state of one sequence alone takes %s", bytesText(budget), bytesText(per))
 		}
 		p.warn("--max-num-seqs lowered from %d to %d: a sequence's state takes %s and %s are left", p.MaxSeqs, seqs, bytesText(per), bytesText(budget))
@@ -231,20 +258,6 @@ func (p *Plan) warn(format string, a ...any) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf(format, a...))
 }
 
-func stateFormat(spec model.Spec, o Options) kernels.StateFormat {
-	t := spec.StateDType
-	if o.StateDType != kernels.Invalid {
-		t = o.StateDType
-	}
-	switch t {
-	case kernels.F16:
-		return kernels.StateF16
-	case kernels.BF16:
-		return kernels.StateBF16
-	}
-	return kernels.StateF32
-}
-
 // kvDType resolves --kv-cache-dtype auto: FP8 where the checkpoint declares an FP8 cache, else the activations' type.
 func kvDType(spec model.Spec, o Options, act kernels.DType) kernels.DType {
 	switch {
@@ -266,11 +279,17 @@ func (p *Plan) String() string {
 	line("weights", p.Weights, "")
 	line("activations", p.Activations, "")
 	line("state blocks", p.StateBytes, "%d x %s, %s", p.SSM.Blocks-1, bytesText(p.SSM.BlockBytes()), p.SSM.State)
+	if p.ScratchBytes > 0 {
+		line("scratch", p.ScratchBytes, "%d x %s, float32 states of unfinished prompts", p.SSM.Scratch, bytesText(p.SSM.ScratchBytes()))
+	}
 	line("replay rings", p.RingBytes, "%d x %s", p.SSM.Slots-1, bytesText(p.SSM.SlotBytes()))
 	line("KV pages", p.KVBytes, "%d x %d tokens x %s, %s", p.KV.Pages-1, p.KV.PageTokens, bytesText(p.KV.PageBytes()/int64(p.KV.PageTokens)), p.KV.DType)
 	if p.DraftBytes > 0 {
 		line("drafter", p.DraftBytes, "%d drafts a step at most, %d KV layers of its own (%s of the pages)", p.Window.T-1, p.KV.MTPLayers, bytesText(p.mtpBytes()))
 	}
+	f := p.Footprint()
+	line("a sequence", f.State+f.Replay, "state %s, replay %s, and %s a token; %d at once, %d of the whole context",
+		bytesText(f.State), bytesText(f.Replay), bytesText(f.Token), f.Most, p.longest())
 	line("sampler", p.SamplerBytes, "%d slots, %d log probabilities a token", p.Sampler.Slots-1, p.Sampler.MaxTop)
 	if g := p.Graphs; len(g.Rows) > 0 {
 		line("graphs", g.Bytes, "captured in %.1f s for T = %v and rows %v", g.Took.Seconds(), g.T, g.Rows)

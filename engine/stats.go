@@ -29,6 +29,8 @@ type Stats struct {
 	Steps         int64 // launches of the model
 	PrefillTokens int64 // prompt tokens computed, those of preempted sequences again
 
+	Footprint Footprint
+
 	Depth  int             // drafts proposed in the last step
 	Drafts spec.Acceptance // what became of drafts; counted when they are verified
 }
@@ -43,6 +45,7 @@ func (e *Engine) Stats() Stats {
 		Stopped: s.stopped.Load(), Cut: s.cut.Load(), Aborted: s.cancelled.Load(), Failed: s.failed.Load(),
 	}
 	out.Steps, out.PrefillTokens = s.steps.Load(), s.prefillTokens.Load()
+	out.Footprint = e.plan.Footprint()
 	out.Depth, out.Drafts = int(s.depth.Load()), s.acceptance()
 	if total := s.totalPages.Load(); total > 0 {
 		out.KVUsage = float64(s.pages.Load()) / float64(total)

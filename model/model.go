@@ -20,7 +20,7 @@ type Spec struct {
 	Mamba2Layers int
 	Delta        kernels.DeltaDims // of all GDN layers, if DeltaLayers > 0
 	DeltaLayers  int
-	StateDType   kernels.DType // the config's dtype of recurrent state
+	State        kernels.StateFormat // the config's format of recurrent state
 
 	QHeads, KVHeads, HeadDim int
 	AttentionLayers          int

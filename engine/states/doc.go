@@ -15,6 +15,9 @@
 //
 // Fork is Snapshot, then Prepare with Need.From for each child, then Drop.
 //
+// Where there are scratch blocks, the state of an unfinished prompt lies in one; which rows use one and how, Staged tells
+// behind Prepare. Its image holds the scratch block, so that it too goes on bit for bit.
+//
 // Not here: who runs when (engine/sched), what lies where inside a block, slot or page (ssm, attention), and per-slot
 // memory of the sampler and the engine, which takes part in images by way of Extra.
 package states

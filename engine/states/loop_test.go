@@ -107,7 +107,11 @@ func (l *loop) plan() *sched.Plan {
 			needs = append(needs, Need{ID: r.ID, Tokens: r.Upper})
 		}
 		for _, r := range p.Prefills {
-			needs = append(needs, Need{ID: r.ID, Tokens: r.Upper})
+			kind := Chunk
+			if r.Final {
+				kind = LastChunk
+			}
+			needs = append(needs, Need{ID: r.ID, Tokens: r.Upper, Prefill: kind})
 		}
 		err := l.st.Prepare(l.work, needs)
 		if err == nil {
@@ -168,12 +172,16 @@ func (l *loop) launch(p *sched.Plan) {
 		}
 		f.accepted = append(f.accepted, 0)
 	}
-	for _, row := range p.Prefills {
+	for i, row := range p.Prefills {
 		r := l.requests[row.ID]
 		if r.h.tokens() != row.Start {
 			l.t.Fatalf("prefill from %d, the state has %d", row.Start, r.h.tokens())
 		}
-		r.h = l.prefill(row.ID, r.h, r.known[row.Start:row.Start+row.N])
+		scratch, stage := l.st.Staged(len(p.Steps) + i)
+		if scratch < 0 && !row.Final {
+			l.t.Fatal("an unfinished prompt without a scratch block")
+		}
+		r.h = l.chunk(row.ID, r.h, r.known[row.Start:row.Start+row.N], scratch, stage)
 		f.accepted = append(f.accepted, 0)
 		if row.Final && len(r.known) != row.Start+row.N {
 			l.t.Fatalf("a prompt of %d tokens ends at %d", len(r.known), row.Start+row.N)

@@ -12,7 +12,19 @@ type Need struct {
 	ID     ID
 	Tokens int
 	From   *Snapshot
+	Prefill
 }
+
+// Prefill says whether a row is a chunk of a prompt: one that ends it, or one that more will follow. It matters where there
+// are scratch blocks: the rows that use one are told by Staged.
+type Prefill = ledger.Prefill
+
+// Kinds of rows.
+const (
+	NoChunk   = ledger.NoChunk
+	Chunk     = ledger.Chunk
+	LastChunk = ledger.LastChunk
+)
 
 // Prepare makes room for all needs, each of a different sequence, and records what the device must do before the step:
 // blocks zeroed, cursors and page table written, images loaded, shared pages copied. Its error is a *Shortage; then
@@ -24,7 +36,7 @@ func (s *States) Prepare(w *Work, needs []Need) error {
 		if n.From != nil {
 			from = n.From.books
 		}
-		s.needs = append(s.needs, ledger.Need{ID: n.ID, Tokens: n.Tokens, From: from})
+		s.needs = append(s.needs, ledger.Need{ID: n.ID, Tokens: n.Tokens, From: from, Prefill: n.Prefill})
 	}
 	c := &s.changes
 	if err := s.books.Prepare(s.needs, c); err != nil {
@@ -45,6 +57,23 @@ func (s *States) Prepare(w *Work, needs []Need) error {
 	return nil
 }
 
+// Staged is the scratch block of a row of the last Prepare and its stage, as kernels.Rows has them; row counts needs.
+func (s *States) Staged(row int) (scratch, stage int32) {
+	for _, c := range s.changes.Staged {
+		if c.Row != row {
+			continue
+		}
+		if c.Before {
+			stage |= kernels.Resume
+		}
+		if !c.After {
+			stage |= kernels.Publish
+		}
+		return c.Scratch - 1, stage
+	}
+	return -1, 0
+}
+
 // open records how a slot begins. Its table row is cleared first, so that no old page can be read through it.
 func (s *States) open(w *Work, o *ledger.Opened, n *Need) {
 	w.add(command{kind: clearTable, a: o.Slot})
@@ -57,7 +86,9 @@ func (s *States) open(w *Work, o *ledger.Opened, n *Need) {
 	case ledger.SwappedIn:
 		im := s.images[n.ID]
 		delete(s.images, n.ID)
-		w.add(command{kind: loadBlock, a: o.Dst, host: im.block})
+		if o.Scratch == 0 {
+			w.add(command{kind: loadBlock, a: o.Dst, host: im.block})
+		}
 		for i, page := range o.Pages {
 			w.add(command{kind: loadPage, a: page, host: im.page(i, s.pageBytes)})
 		}
@@ -72,6 +103,9 @@ func (s *States) load(w *Work, im *image, o *ledger.Opened) {
 	c.Src, c.Dst = o.Src, o.Dst
 	w.add(command{kind: setCursor, a: o.Slot, cursor: c})
 	w.add(command{kind: loadTail, a: o.Slot, cursor: c, host: im.tail})
+	if o.Scratch != 0 {
+		w.add(command{kind: loadScratch, a: o.Scratch - 1, host: im.scratch})
+	}
 	if s.extra != nil {
 		w.add(command{kind: loadExtra, a: o.Slot, host: im.extra})
 	}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"reprise/kernels"
 )
 
 // zoo is many sequences on one toy, with their true histories.
@@ -45,7 +47,8 @@ func TestRandomOperations(t *testing.T) {
 			z.empty()
 		})
 	}
-	for _, what := range []string{"fresh", "restored", "swapped in", "swapped out", "snapshot", "shortage", "no host memory", "step", "prefill", "released while swapped"} {
+	for _, what := range []string{"fresh", "restored", "swapped in", "swapped out", "snapshot", "shortage", "no host memory", "step", "prefill", "released while swapped",
+		"chunk in the middle", "snapshot within a prompt", "swapped within a prompt"} {
 		if counts[what] == 0 {
 			t.Errorf("%q never happened: %v", what, counts)
 		}
@@ -138,6 +141,9 @@ func (z *zoo) keep() {
 		return
 	}
 	if id, ok := z.pick(z.live); ok {
+		if z.st.books.Scratch(id) != 0 {
+			z.counts["snapshot within a prompt"]++
+		}
 		snap, err := z.st.Snapshot(z.work, id, z.cursor(id))
 		if errors.Is(err, ErrHostMemory) {
 			z.counts["no host memory"]++
@@ -154,6 +160,9 @@ func (z *zoo) swapOut() {
 	id, ok := z.pick(z.live)
 	if !ok {
 		return
+	}
+	if z.st.books.Scratch(id) != 0 {
+		z.counts["swapped within a prompt"]++
 	}
 	err := z.st.SwapOut(z.work, id, z.cursor(id))
 	if errors.Is(err, ErrHostMemory) {
@@ -203,17 +212,23 @@ func (z *zoo) advance() {
 	if room < z.win.T {
 		return
 	}
-	n := 1 + z.rng.IntN(z.win.T)
-	prefill := z.rng.IntN(5) == 0
-	if prefill {
-		n = 1 + z.rng.IntN(min(room, 9))
+	n, kind := 1+z.rng.IntN(z.win.T), NoChunk
+	if z.st.books.Scratch(id) != 0 || z.rng.IntN(5) == 0 {
+		n, kind = 1+z.rng.IntN(min(room, 9)), Chunk
+		if room < 6 || z.rng.IntN(3) == 0 {
+			kind = LastChunk
+		}
 	}
-	if !z.try(Need{ID: id, Tokens: h.tokens() + n}) {
+	if !z.try(Need{ID: id, Tokens: h.tokens() + n, Prefill: kind}) {
 		return
 	}
-	if prefill {
+	if kind != NoChunk {
 		z.counts["prefill"]++
-		z.live[id] = z.prefill(id, h, z.tokens(n))
+		scratch, stage := z.st.Staged(0)
+		z.live[id] = z.chunk(id, h, z.tokens(n), scratch, stage)
+		if stage == kernels.Resume {
+			z.counts["chunk in the middle"]++
+		}
 	} else {
 		z.counts["step"]++
 		z.live[id] = z.step(id, h, z.tokens(n), z.rng.IntN(n+1))

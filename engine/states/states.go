@@ -23,6 +23,7 @@ type Shortage = ledger.Shortage
 // Config is what the pools do not know; slots, pages and lengths are those of the KV pool.
 type Config struct {
 	Blocks    int   // state blocks of the SSM pool, the null one included
+	Scratch   int   // scratch blocks of the SSM pool; 0 = unfinished prompts need none
 	HostBytes int64 // host memory for snapshots' tails and swapped-out sequences; it is taken as needed and kept
 	Extra     Extra // optional
 }
@@ -39,6 +40,8 @@ func (c Config) check(kv attention.PoolConfig) error {
 	switch {
 	case c.Blocks < 2:
 		return fmt.Errorf("states: %d state blocks, want one besides the null one", c.Blocks)
+	case c.Scratch < 0:
+		return fmt.Errorf("states: %d scratch blocks", c.Scratch)
 	case c.HostBytes < 0:
 		return fmt.Errorf("states: %d bytes of host memory", c.HostBytes)
 	case int64(kv.Slots)*int64(kv.TableStride()) > math.MaxInt32:
@@ -86,7 +89,7 @@ func New(c Config, dev kernels.Device, s *ssm.Pool, kv *attention.Pool) (*States
 		images: make(map[ID]*image), snapshots: make(map[*Snapshot]struct{}), staging: staging,
 	}
 	st.books = ledger.New(ledger.Config{
-		Slots: k.Slots, Blocks: c.Blocks, Pages: k.Pages, PageTokens: k.PageTokens, MaxPages: st.stride,
+		Slots: k.Slots, Blocks: c.Blocks, Pages: k.Pages, PageTokens: k.PageTokens, MaxPages: st.stride, Scratch: c.Scratch,
 	})
 	st.arena = ledger.NewArena(c.HostBytes, hostChunk, st.growHost)
 	return st, nil
@@ -129,16 +132,19 @@ func (s *States) Release(id ID) {
 
 // Usage is what is owned and what there is.
 type Usage struct {
-	Slots, Blocks, Pages                int
-	TotalSlots, TotalBlocks, TotalPages int // null ones not counted
-	Swapped, Snapshots                  int
-	HostBytes                           int64
+	Slots, Blocks, Pages, Scratch                     int
+	TotalSlots, TotalBlocks, TotalPages, TotalScratch int // null ones not counted
+	Swapped, Snapshots                                int
+	HostBytes                                         int64
 }
 
 // Usage is for metrics.
 func (s *States) Usage() Usage {
 	u := s.books.Usage()
-	return Usage{u.Slots, u.Blocks, u.Pages, u.TotalSlots, u.TotalBlocks, u.TotalPages, u.Swapped, u.Snapshots, s.arena.Used()}
+	return Usage{
+		u.Slots, u.Blocks, u.Pages, u.Scratch, u.TotalSlots, u.TotalBlocks, u.TotalPages, u.TotalScratch,
+		u.Swapped, u.Snapshots, s.arena.Used(),
+	}
 }
 
 // Check recounts everything: each slot, block, page and byte of host memory is free or owned, and owned as often as it
@@ -170,7 +176,7 @@ func (s *States) Idle() error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	if u := s.Usage(); u.Slots+u.Blocks+u.Pages+u.Swapped+u.Snapshots > 0 || u.HostBytes > 0 {
+	if u := s.Usage(); u.Slots+u.Blocks+u.Pages+u.Scratch+u.Swapped+u.Snapshots > 0 || u.HostBytes > 0 {
 		return fmt.Errorf("states: not idle: %+v", u)
 	}
 	return nil

@@ -90,6 +90,54 @@ func TestSwapRestoresEveryByte(t *testing.T) {
 	}
 }
 
+// TestUnfinishedPromptsGoOn: chunk by chunk through a scratch block, swapped out and forked in the middle.
+func TestUnfinishedPromptsGoOn(t *testing.T) {
+	y := newToy(t, plenty)
+	advance := func(id ID, h history, n int, kind Prefill, wantScratch bool, wantStage int32) history {
+		t.Helper()
+		y.prepare(Need{ID: id, Tokens: h.tokens() + n, Prefill: kind})
+		scratch, stage := y.st.Staged(0)
+		if (scratch >= 0) != wantScratch || stage != wantStage {
+			t.Errorf("sequence %d: scratch block %d, stage %d; want one: %v, stage %d", id, scratch, stage, wantScratch, wantStage)
+		}
+		h = y.chunk(id, h, words(n, uint64(id)*100+uint64(h.tokens())), scratch, stage)
+		y.verify(id, h)
+		return h
+	}
+	whole := advance(3, start, 6, LastChunk, false, 0)
+	h := advance(1, start, 5, Chunk, true, 0)
+	must(t, y.st.SwapOut(y.work, 1, y.cursor(1)))
+	y.flush()
+	y.check()
+	other := advance(2, start, 7, Chunk, true, 0) // takes what was freed and dirties it
+	h = advance(1, h, 3, Chunk, true, kernels.Resume)
+	var short *Shortage
+	if err := y.st.Prepare(y.work, []Need{{ID: 4, Tokens: 9, Prefill: Chunk}}); !errors.As(err, &short) || *short != (Shortage{Scratch: 1}) {
+		t.Errorf("a third unfinished prompt: %v", err)
+	}
+	snap, err := y.st.Snapshot(y.work, 1, y.cursor(1))
+	must(t, err)
+	y.flush()
+	h = advance(1, h, 2, LastChunk, true, kernels.Resume|kernels.Publish)
+	y.prepare(Need{ID: 4, Tokens: 9, From: snap, Prefill: LastChunk})
+	y.st.Drop(snap)
+	y.check()
+	scratch, stage := y.st.Staged(0)
+	if stage != kernels.Resume|kernels.Publish {
+		t.Errorf("restored within a prompt: stage %d", stage)
+	}
+	forked := y.chunk(4, h[:9], words(1, 9), scratch, stage)
+	other = advance(2, other, 1, LastChunk, true, kernels.Resume|kernels.Publish)
+	for id, h := range map[ID]history{1: h, 2: other, 3: whole, 4: forked} {
+		y.verify(id, h)
+		y.verify(id, y.grow(id, h, 0, 6, uint64(id)))
+	}
+	if u := y.st.Usage(); u.Scratch != 0 || u.TotalScratch != toyScratch {
+		t.Errorf("%+v", u)
+	}
+	y.end(1, 2, 3, 4)
+}
+
 // dump is a sequence's state as the device would use it: what an image would hold, by the pools' own functions.
 func (y *toy) dump(id ID) []byte {
 	var out []byte

@@ -26,7 +26,7 @@ type toy struct {
 	extra *lastWord
 }
 
-const toySlots, toyBlocks, toyPages, toyPageTokens, toyMaxLen = 5, 8, 24, 4, 40
+const toySlots, toyBlocks, toyScratch, toyPages, toyPageTokens, toyMaxLen = 5, 8, 2, 24, 4, 40
 
 // history is the chain of hashes of a sequence: entry i stands for the first i tokens. The tokens in it are len-1.
 type history []uint64
@@ -60,7 +60,7 @@ func newToy(t *testing.T, hostBytes int64) *toy {
 	y.ssm, err = ssm.NewPool(dev, ssm.PoolConfig{
 		Mamba2: kernels.Mamba2Dims{Heads: 2, HeadDim: 3, State: 4, Groups: 1, Taps: y.taps}, Mamba2Layers: 2,
 		Delta: kernels.DeltaDims{KeyHeads: 1, ValueHeads: 2, KeyDim: 4, ValueDim: 3, Taps: y.taps}, DeltaLayers: 1,
-		Window: y.win, Activations: kernels.F32, Slots: toySlots, Blocks: toyBlocks,
+		Window: y.win, Activations: kernels.F32, Slots: toySlots, Blocks: toyBlocks, Scratch: toyScratch,
 	})
 	must(t, err)
 	y.kv, err = attention.NewPool(dev, attention.PoolConfig{
@@ -71,7 +71,7 @@ func newToy(t *testing.T, hostBytes int64) *toy {
 	buf, err := dev.Alloc(toySlots * 8)
 	must(t, err)
 	y.extra = &lastWord{buf}
-	y.st, err = New(Config{Blocks: toyBlocks, HostBytes: hostBytes, Extra: y.extra}, dev, y.ssm, y.kv)
+	y.st, err = New(Config{Blocks: toyBlocks, Scratch: toyScratch, HostBytes: hostBytes, Extra: y.extra}, dev, y.ssm, y.kv)
 	must(t, err)
 	y.work = y.st.NewWork()
 	return y
@@ -197,8 +197,14 @@ func (y *toy) step(id ID, h history, tokens []uint64, a int) history {
 	return all[:len(h)+a]
 }
 
-// prefill appends the tokens as a prefill row.
+// prefill appends the tokens as a prefill row without a scratch block.
 func (y *toy) prefill(id ID, h history, tokens []uint64) history {
+	y.t.Helper()
+	return y.chunk(id, h, tokens, -1, 0)
+}
+
+// chunk appends the tokens as a prefill row, with the scratch block and stage that Staged tells.
+func (y *toy) chunk(id ID, h history, tokens []uint64, scratch, stage int32) history {
 	y.t.Helper()
 	slot := y.slot(id)
 	all := h
@@ -207,12 +213,21 @@ func (y *toy) prefill(id ID, h history, tokens []uint64) history {
 	}
 	y.do(func(o kernels.Ops) {
 		c := y.readCursor(o, slot)
-		y.checkBlock(o, h, c)
+		if stage&kernels.Resume != 0 {
+			y.checkScratch(o, h, c, scratch)
+		} else {
+			y.checkBlock(o, h, c)
+		}
 		for i := int32(h.tokens()); i < int32(all.tokens()); i++ {
 			y.eachRow(slot, i, true, put(o, all[i+1]))
 			y.eachKV(o, slot, i, put(o, all[i+1]))
 		}
-		y.ssm.LoadBlock(o, y.blockPattern(all, int32(all.tokens())), int(c.Dst))
+		if scratch >= 0 { // behind the last chunk it holds nothing of use
+			y.ssm.LoadScratch(o, y.scratchPattern(all), int(scratch))
+		}
+		if scratch < 0 || stage&kernels.Publish != 0 {
+			y.ssm.LoadBlock(o, y.blockPattern(all, int32(all.tokens())), int(c.Dst))
+		}
 		y.ssm.SetCursor(o, slot, c.CommitPrefill(int32(len(tokens))))
 		y.setExtra(o, slot, all[all.tokens()])
 	})
@@ -236,13 +251,33 @@ func (y *toy) checkBlock(o kernels.Ops, h history, c kernels.Cursor) {
 	}
 }
 
+// scratchPattern is the state of an unfinished prompt.
+func (y *toy) scratchPattern(h history) []byte {
+	return pattern(h[h.tokens()], 2000, y.ssm.ScratchBytes())
+}
+
+func (y *toy) checkScratch(o kernels.Ops, h history, c kernels.Cursor, scratch int32) {
+	got := make([]byte, y.ssm.ScratchBytes())
+	y.ssm.SaveScratch(o, int(scratch), got)
+	if int(c.Origin) != h.tokens() || c.H != 0 {
+		panic(fmt.Sprintf("cursor %+v, want an unfinished prompt of %d tokens", c, h.tokens()))
+	}
+	if !slices.Equal(got, y.scratchPattern(h)) {
+		panic(fmt.Sprintf("scratch block %d is not the state of %d tokens", scratch, h.tokens()))
+	}
+}
+
 // verify compares everything on the device with a sequence's history, and the books with the device.
 func (y *toy) verify(id ID, h history) {
 	y.t.Helper()
 	slot := y.slot(id)
 	y.do(func(o kernels.Ops) {
 		c := y.readCursor(o, slot)
-		y.checkBlock(o, h, c)
+		if scratch := y.st.books.Scratch(id); scratch != 0 {
+			y.checkScratch(o, h, c, scratch-1)
+		} else {
+			y.checkBlock(o, h, c)
+		}
 		check := func(i int32) func(kernels.Buffer, int) {
 			return func(b kernels.Buffer, place int) {
 				got := make([]byte, b.Size)

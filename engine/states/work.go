@@ -15,6 +15,8 @@ const (
 	setCursor
 	saveBlock
 	loadBlock
+	saveScratch
+	loadScratch
 	saveTail
 	loadTail
 	saveExtra
@@ -40,7 +42,7 @@ const (
 // command is one piece of recorded device work.
 type command struct {
 	kind   kind
-	a, b   int32 // slot, block or page; copyPage: from, to; scatters: chunk, count
+	a, b   int32 // slot, block, scratch block or page; copyPage: from, to; scatters: chunk, count
 	cursor kernels.Cursor
 	host   []byte
 }
@@ -119,6 +121,10 @@ func (s *States) run(o kernels.Ops, w *Work, c *command) {
 		s.ssm.SaveBlock(o, a, c.host)
 	case loadBlock:
 		s.ssm.LoadBlock(o, c.host, a)
+	case saveScratch:
+		s.ssm.SaveScratch(o, a, c.host)
+	case loadScratch:
+		s.ssm.LoadScratch(o, c.host, a)
 	case saveTail:
 		s.ssm.SaveTail(o, a, c.cursor, c.host)
 	case loadTail:

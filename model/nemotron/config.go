@@ -30,7 +30,7 @@ type Config struct {
 	mtpPattern            []kind // nil: no MTP head
 	dense                 int    // width of dense MLPs
 	mamba                 ssm.Mamba2Config
-	stateDType            kernels.DType
+	state                 kernels.StateFormat
 	attention             attention.Dims
 	moe                   moeConfig
 	eos                   []int32
@@ -115,7 +115,7 @@ func (c *Config) parseMamba(o *configjson.Object) {
 	}
 	c.mamba = ssm.Mamba2Config{Dims: d, Hidden: c.hidden, Eps: c.eps, ConvBias: o.BoolOr(true, "use_conv_bias", "mamba_conv_bias")}
 	c.mamba.DtMin, c.mamba.DtMax = dtLimit(o)
-	c.stateDType = stateDType(o)
+	c.state, _ = kernels.ParseStateFormat(o.OneOf("mamba_ssm_cache_dtype", "float32", "float16", "bfloat16")) // one of these, or o has failed
 }
 
 // dtLimit is the clamp of dt after softplus; 0, 0 for none. time_step_min and time_step_max are not limits: they only
@@ -133,11 +133,6 @@ func dtLimit(o *configjson.Object) (low, high float32) {
 		return float32(limit[0]), 0
 	}
 	return float32(limit[0]), float32(limit[1])
-}
-
-func stateDType(o *configjson.Object) kernels.DType {
-	types := map[string]kernels.DType{"float32": kernels.F32, "float16": kernels.F16, "bfloat16": kernels.BF16}
-	return types[o.OneOf("mamba_ssm_cache_dtype", "float32", "float16", "bfloat16")]
 }
 
 func (c *Config) parseAttention(o *configjson.Object) {
@@ -177,7 +172,7 @@ func (c *Config) parseMoE(o *configjson.Object, moeLayers int) {
 func (c *Config) Spec() model.Spec {
 	s := model.Spec{
 		Family: "nemotron_h", Hidden: c.hidden, Vocab: c.vocab, MaxLen: c.maxLen,
-		Mamba2: c.mamba.Dims, Mamba2Layers: c.count(mambaLayer), StateDType: c.stateDType,
+		Mamba2: c.mamba.Dims, Mamba2Layers: c.count(mambaLayer), State: c.state,
 		QHeads: c.attention.QHeads, KVHeads: c.attention.KVHeads, HeadDim: c.attention.HeadDim,
 		AttentionLayers: c.count(attentionLayer), FP8KV: c.quant.FP8KV, EOS: c.eos,
 		Experts: c.moe.experts, TopK: c.moe.route.TopK,

@@ -55,7 +55,7 @@ func TestReleasedConfigs(t *testing.T) {
 	spec := func(hidden, maxLen int, m kernels.Mamba2Dims, layers, q, kv, attention int) model.Spec {
 		return model.Spec{
 			Family: "nemotron_h", Hidden: hidden, Vocab: 131072, MaxLen: maxLen, Mamba2: m, Mamba2Layers: layers,
-			StateDType: kernels.F32, QHeads: q, KVHeads: kv, HeadDim: 128, AttentionLayers: attention, EOS: []int32{2},
+			State: kernels.StateF32, QHeads: q, KVHeads: kv, HeadDim: 128, AttentionLayers: attention, EOS: []int32{2},
 		}
 	}
 	cases := []struct {
@@ -162,7 +162,7 @@ func TestForms(t *testing.T) {
 		{"no shared expert", map[string]any{"n_shared_experts": 0}, func(c *Config) bool { return c.moe.shared == 0 }},
 		{"tied", map[string]any{"tie_word_embeddings": true}, func(c *Config) bool { return c.tied }},
 		{"expand is ignored", map[string]any{"expand": 2}, func(c *Config) bool { return c.mamba.Dims.Inner() == 64 }},
-		{"float16 state", map[string]any{"mamba_ssm_cache_dtype": "float16"}, func(c *Config) bool { return c.stateDType == kernels.F16 }},
+		{"float16 state", map[string]any{"mamba_ssm_cache_dtype": "float16"}, func(c *Config) bool { return c.state == kernels.StateF16 }},
 		{"only mamba", map[string]any{"hybrid_override_pattern": "MM", "num_attention_heads": nil, "n_routed_experts": nil}, func(c *Config) bool {
 			return c.Spec().AttentionLayers == 0
 		}},

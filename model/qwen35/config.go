@@ -29,7 +29,7 @@ type Config struct {
 	full                  []bool // by layer: attention, not Gated DeltaNet
 	mtp                   bool
 	delta                 ssm.DeltaConfig
-	stateDType            kernels.DType
+	state                 kernels.StateFormat
 	attention             attention.Dims
 	dense                 int // width of the MLP, or 0 with experts
 	moe                   moeConfig
@@ -126,8 +126,7 @@ func (c *Config) parseDelta(o *configjson.Object) {
 		o.Fail("linear_num_value_heads", "%d heads of %d and %d of %d: at most %d channels", d.KeyHeads, d.KeyDim, d.ValueHeads, d.ValueDim, maxInner)
 	}
 	c.delta = ssm.DeltaConfig{Dims: d, Hidden: c.hidden, Eps: c.eps}
-	types := map[string]kernels.DType{"float32": kernels.F32, "float16": kernels.F16, "bfloat16": kernels.BF16}
-	c.stateDType = types[o.OneOf("mamba_ssm_dtype", "float32", "float16", "bfloat16")]
+	c.state, _ = kernels.ParseStateFormat(o.OneOf("mamba_ssm_dtype", "float32", "float16", "bfloat16")) // one of these, or o has failed
 }
 
 func (c *Config) parseAttention(o *configjson.Object) {
@@ -179,7 +178,7 @@ func (c *Config) attentionLayers() int {
 func (c *Config) Spec() model.Spec {
 	s := model.Spec{
 		Family: "qwen3_5", Hidden: c.hidden, Vocab: c.vocab, MaxLen: c.maxLen,
-		Delta: c.delta.Dims, DeltaLayers: len(c.full) - c.attentionLayers(), StateDType: c.stateDType,
+		Delta: c.delta.Dims, DeltaLayers: len(c.full) - c.attentionLayers(), State: c.state,
 		QHeads: c.attention.QHeads, KVHeads: c.attention.KVHeads, HeadDim: c.attention.HeadDim,
 		AttentionLayers: c.attentionLayers(), FP8KV: c.quant.FP8KV, EOS: c.eos,
 		Experts: c.moe.experts, TopK: c.moe.topK,

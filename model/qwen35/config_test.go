@@ -78,7 +78,7 @@ func TestReleasedConfigs(t *testing.T) {
 			want := model.Spec{
 				Family: "qwen3_5", Hidden: c.hidden, Vocab: 248320, MaxLen: 262144,
 				Delta:       kernels.DeltaDims{KeyHeads: 16, ValueHeads: c.values, KeyDim: 128, ValueDim: 128, Taps: 4},
-				DeltaLayers: c.delta, StateDType: kernels.F32, QHeads: c.q, KVHeads: c.kv, HeadDim: 256,
+				DeltaLayers: c.delta, State: kernels.StateF32, QHeads: c.q, KVHeads: c.kv, HeadDim: 256,
 				AttentionLayers: c.full, FP8KV: c.fp8, MTP: &model.MTPSpec{AttentionLayers: 1, Depths: 1}, EOS: []int32{248044},
 				Experts: c.moe.experts, TopK: c.moe.topK,
 			}

@@ -35,6 +35,8 @@ func TestWrongCommandLines(t *testing.T) {
 		"--max-num-seqs 99999999999":    "2147483647",
 		"--device tpu":                  "auto, cpu, cuda",
 		"--kv-cache-dtype int4":         "one of",
+		"--ssm-read-dtype float32":      "one of",
+		"--ssm-rounding up":             "nearest, stochastic",
 		"--tensor-parallel-size 2":      "only 1",
 		"-tp 2":                         "only 1",
 		"-tp=4":                         "only 1",
@@ -53,7 +55,6 @@ func TestWrongCommandLines(t *testing.T) {
 	}
 	for line, words := range map[string]string{
 		"--gpu-memory-utilization 1.5": "(0, 1]", "--gpu-memory-utilization NaN": "(0, 1]", "--max-logprobs -2": "-1", "--swap-space -1": "GiB",
-		"--ssm-read-dtype fp8": "same", "--ssm-rounding stochastic": "nearest", "--mamba-ssm-cache-dtype nvfp4": "nvfp4",
 		"--speculative-config {": "speculative", `--speculative-config {"method":"medusa","num_speculative_tokens":1}`: "medusa",
 		`--speculative-config {"method":"mtp"}`: "num_speculative_tokens", `--speculative-config {"method":"mtp","num_speculative_tokens":99}`: "15",
 		`--speculative-config {"method":"mtp","num_speculative_tokens":1,"typo":1}`:    "typo",
@@ -71,7 +72,7 @@ func TestWrongCommandLines(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	m, err := parse("--max-model-len", "32k", "--max_num_seqs", "8", "--max-num-batched-tokens", "1K", "--kv-cache-dtype", "fp8",
-		"--mamba-ssm-cache-dtype=float16", "--replayssm-buffer-len", "8", "--seed", "-1", "--swap-space", "0.5", "--max-logprobs", "-1",
+		"--mamba-ssm-cache-dtype=float16", "--ssm-read-dtype", "fp8", "--ssm-rounding", "stochastic", "--replayssm-buffer-len", "8", "--seed", "-1", "--swap-space", "0.5", "--max-logprobs", "-1",
 		"--speculative-config", `{"method":"qwen3_5_mtp","num_speculative_tokens":3,"adaptive":false}`, "--gpu-memory-utilization", "0.4")
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.MaxLen != 32000 || o.MaxSeqs != 8 || o.MaxTokens != 1024 || o.KVDType != kernels.F8E4M3 || o.StateDType != kernels.F16 || o.Window != 8 {
+	if o.MaxLen != 32000 || o.MaxSeqs != 8 || o.MaxTokens != 1024 || o.KVDType != kernels.F8E4M3 || o.StateDType != "float16" || o.ReadDType != "fp8" || o.Rounding != kernels.Stochastic || o.Window != 8 {
 		t.Errorf("%+v", o)
 	}
 	if o.Seed != ^uint64(0) || o.SwapBytes != 1<<29 || o.MaxLogProbs != -1 || o.Drafts != 3 || !o.FixedDepth || o.DraftMethod != spec.MTPHead || o.MemoryFraction != 0.4 {
@@ -196,6 +197,8 @@ func TestLoadErrorsAreOneLine(t *testing.T) {
 		{"--chat-template", []string{"--chat-template", "{% if %}"}}, {"--override-generation-config", []string{"--override-generation-config", "{"}},
 		{"temperature", []string{"--override-generation-config", `{"temperature":5}`}}, {"object", []string{"--default-chat-template-kwargs", "5"}},
 		{"--replayssm-buffer-len", []string{"--replayssm-buffer-len", "99999"}},
+		{"smaller than the state", []string{"--mamba-ssm-cache-dtype", "fp8", "--ssm-read-dtype", "float16"}},
+		{"--ssm-rounding stochastic", []string{"--ssm-rounding", "stochastic"}},
 	} {
 		err := load(c.args...)
 		if err == nil || !strings.Contains(err.Error(), c.words) || strings.Contains(err.Error(), "\n") {

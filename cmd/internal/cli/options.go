@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -22,10 +21,9 @@ func (m *Model) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// dtypes of the cache flags that this build can hold.
+// dtypes of the KV cache.
 var dtypes = map[string]kernels.DType{
-	"auto": kernels.Invalid, "float32": kernels.F32, "float16": kernels.F16, "bfloat16": kernels.BF16,
-	"fp8": kernels.F8E4M3, "fp8_e4m3": kernels.F8E4M3,
+	"auto": kernels.Invalid, "float32": kernels.F32, "bfloat16": kernels.BF16, "fp8": kernels.F8E4M3, "fp8_e4m3": kernels.F8E4M3,
 }
 
 // options translates the flags; end-of-sequence ids are added when the model is known.
@@ -33,7 +31,10 @@ func (m *Model) options() (engine.Options, error) {
 	o := engine.Options{
 		MaxLen: m.maxLen, MaxSeqs: m.maxSeqs, MaxTokens: m.maxTokens, PageTokens: m.blockSize, Window: m.window,
 		KVBlocks: m.kvBlocks, StateBlocks: m.stateBlocks, MaxLogProbs: m.maxLogProbs, Seed: uint64(m.seed),
-		KVDType: dtypes[m.kvDType], StateDType: dtypes[m.stateDType], Log: m.Logger(),
+		KVDType: dtypes[m.kvDType], StateDType: m.stateDType, ReadDType: m.readDType, Log: m.Logger(),
+	}
+	if m.rounding == kernels.Stochastic.String() {
+		o.Rounding = kernels.Stochastic
 	}
 	if m.set.Changed("gpu-memory-utilization") {
 		o.MemoryFraction = m.memory
@@ -46,12 +47,6 @@ func (m *Model) options() (engine.Options, error) {
 		return o, Usagef("--swap-space %g is outside of [0, 1048576] GiB", m.swap)
 	case m.maxLogProbs < -1 || m.maxLogProbs > math.MaxInt32:
 		return o, Usagef("--max-logprobs %d must be -1 or more", m.maxLogProbs)
-	case m.stateDType == "nvfp4" || m.stateDType == "fp8":
-		return o, fmt.Errorf("--mamba-ssm-cache-dtype %s: not supported by this build", m.stateDType)
-	case m.readDType != "same":
-		return o, fmt.Errorf("--ssm-read-dtype %s: not supported by this build, only \"same\" is", m.readDType)
-	case m.rounding != "nearest":
-		return o, fmt.Errorf("--ssm-rounding %s: not supported by this build, only \"nearest\" is", m.rounding)
 	}
 	return o, m.speculation(&o)
 }

@@ -4,17 +4,17 @@ import "fmt"
 
 // Usage counts what is owned, null ones left out.
 type Usage struct {
-	Slots, Blocks, Pages                int
-	TotalSlots, TotalBlocks, TotalPages int
-	Swapped, Snapshots                  int
+	Slots, Blocks, Pages, Scratch                     int
+	TotalSlots, TotalBlocks, TotalPages, TotalScratch int
+	Swapped, Snapshots                                int
 }
 
 // Usage is the present state of the books.
 func (l *Ledger) Usage() Usage {
 	c := l.config
 	return Usage{
-		Slots: c.Slots - 1 - len(l.slots), Blocks: l.blocks.used(), Pages: l.pages.used(),
-		TotalSlots: c.Slots - 1, TotalBlocks: c.Blocks - 1, TotalPages: c.Pages - 1,
+		Slots: c.Slots - 1 - len(l.slots), Blocks: l.blocks.used(), Pages: l.pages.used(), Scratch: l.scratch.used(),
+		TotalSlots: c.Slots - 1, TotalBlocks: c.Blocks - 1, TotalPages: c.Pages - 1, TotalScratch: c.Scratch,
 		Swapped: len(l.swapped), Snapshots: l.snapshots,
 	}
 }
@@ -25,12 +25,15 @@ func (l *Ledger) Check(snapshots []*Snapshot) error {
 	if err := l.checkSlots(); err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
-	blocks, pages := make([]int32, l.config.Blocks), make([]int32, l.config.Pages)
+	blocks, pages, scratch := make([]int32, l.config.Blocks), make([]int32, l.config.Pages), make([]int32, l.config.Scratch+1)
 	for _, slot := range l.live {
 		s := &l.sequences[slot]
 		blocks[s.src]++
 		if s.dst != s.src {
 			blocks[s.dst]++
+		}
+		if s.scratch != 0 {
+			scratch[s.scratch]++
 		}
 		for _, p := range s.pages {
 			pages[p]++
@@ -50,11 +53,13 @@ func (l *Ledger) Check(snapshots []*Snapshot) error {
 	if len(snapshots) != l.snapshots || held != l.sharedPages {
 		return fmt.Errorf("ledger: %d snapshots with %d pages are listed, %d with %d are held", len(snapshots), held, l.snapshots, l.sharedPages)
 	}
-	if err := l.blocks.check(blocks); err != nil {
-		return fmt.Errorf("ledger: %w", err)
-	}
-	if err := l.pages.check(pages); err != nil {
-		return fmt.Errorf("ledger: %w", err)
+	for _, c := range []struct {
+		of     *counted
+		owners []int32
+	}{{&l.blocks, blocks}, {&l.pages, pages}, {&l.scratch, scratch}} {
+		if err := c.of.check(c.owners); err != nil {
+			return fmt.Errorf("ledger: %w", err)
+		}
 	}
 	return nil
 }

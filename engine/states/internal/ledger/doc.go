@@ -2,6 +2,10 @@
 // parts of host memory hold images of swapped-out sequences. It is plain arithmetic over ids: it neither knows devices
 // nor moves bytes; what must happen on the device is returned as Changes.
 //
+// Where checkpoints are stored below float32, the state of an unfinished prompt is in a scratch block, so that it is
+// rounded once. A sequence holds one from the chunk that does not finish its prompt until the one that does. Sequences
+// whose prompt is one chunk never do, unless they began with a state: what is folded then must not be rounded either.
+//
 // Slot 0, block 0 and page 0 are null and never given out. Blocks and pages are reference counted; everything is either
 // free or owned, and Check recounts it all.
 //

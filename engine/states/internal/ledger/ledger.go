@@ -10,7 +10,19 @@ type Config struct {
 	Slots, Blocks, Pages int
 	PageTokens           int
 	MaxPages             int // of one sequence
+	// Scratch is the blocks for states of unfinished prefills, without a null one; 0 = those lie in state blocks too.
+	Scratch int
 }
+
+// Prefill says whether a row is a chunk of a prompt.
+type Prefill uint8
+
+// Kinds of rows.
+const (
+	NoChunk   Prefill = iota // a step row
+	Chunk                    // more of the prompt will follow
+	LastChunk                // the prompt ends
+)
 
 // Need asks for room for one sequence: Tokens in its state after the step, in the worst case. A sequence that is not
 // known is begun, from the snapshot From or from nothing; a swapped-out one comes back.
@@ -18,13 +30,18 @@ type Need struct {
 	ID     ID
 	Tokens int
 	From   *Snapshot
+	Prefill
 }
 
 // Shortage is the error of Prepare: what was missing.
-type Shortage struct{ Slots, Blocks, Pages int }
+type Shortage struct{ Slots, Blocks, Pages, Scratch int }
 
 func (s *Shortage) Error() string {
-	return fmt.Sprintf("device memory is short of %d slots, %d state blocks and %d KV pages", s.Slots, s.Blocks, s.Pages)
+	text := fmt.Sprintf("device memory is short of %d slots, %d state blocks and %d KV pages", s.Slots, s.Blocks, s.Pages)
+	if s.Scratch > 0 {
+		text += fmt.Sprintf(", and of %d scratch blocks", s.Scratch)
+	}
+	return text
 }
 
 // Opening says how a sequence got its slot.
@@ -38,13 +55,21 @@ const (
 )
 
 // Opened is a sequence that got a slot. Pages, for SwappedIn, are to be filled from the image; valid until the ledger
-// changes again.
+// changes again. So is Scratch, if it is not 0; block Src holds nothing then.
 type Opened struct {
 	Row      int // index in the needs
 	How      Opening
 	Slot     int32
 	Src, Dst int32
+	Scratch  int32
 	Pages    []int32
+}
+
+// Staged is a row whose state is in a scratch block, before the step, behind it, or within it only.
+type Staged struct {
+	Row           int // index in the needs
+	Scratch       int32
+	Before, After bool
 }
 
 // Entry is a new value of the page table.
@@ -62,16 +87,18 @@ type Changes struct {
 	Copies   []Copy
 	Table    []Entry
 	Reserved []Reserve
+	Staged   []Staged // nothing is to be done
 }
 
 func (c *Changes) reset() {
-	*c = Changes{c.Opened[:0], c.Copies[:0], c.Table[:0], c.Reserved[:0]}
+	*c = Changes{c.Opened[:0], c.Copies[:0], c.Table[:0], c.Reserved[:0], c.Staged[:0]}
 }
 
 // sequence is a live sequence; it lies in the ledger's array by slot.
 type sequence struct {
 	id       ID
 	src, dst int32
+	scratch  int32   // where its state is while its prompt is unfinished; 0 = in src
 	pages    []int32 // capacity MaxPages, memory fixed by slot
 }
 
@@ -80,7 +107,14 @@ type Snapshot struct {
 	block  int32
 	pages  []int32
 	tokens int
+	staged bool // of an unfinished prompt: a scratch block's copy is kept in place of the block
 	held   bool
+}
+
+// swapped is what is remembered of a swapped-out sequence.
+type swapped struct {
+	tokens int
+	staged bool
 }
 
 // Tokens is the number of tokens in the state.
@@ -89,22 +123,23 @@ func (s *Snapshot) Tokens() int { return s.tokens }
 // Ledger owns everything. Not safe for concurrent use.
 type Ledger struct {
 	config                 Config
-	blocks, pages          counted
+	blocks, pages, scratch counted
 	slots                  []int32    // free, a stack
 	sequences              []sequence // by slot
 	live                   map[ID]int32
-	swapped                map[ID]int // tokens of swapped-out sequences
-	snapshots, sharedPages int        // held
+	swapped                map[ID]swapped
+	snapshots, sharedPages int // held
 }
 
 // New makes a ledger in which everything is free.
 func New(c Config) *Ledger {
-	if c.Slots < 2 || c.Blocks < 2 || c.Pages < 2 || c.PageTokens < 1 || c.MaxPages < 1 {
+	if c.Slots < 2 || c.Blocks < 2 || c.Pages < 2 || c.PageTokens < 1 || c.MaxPages < 1 || c.Scratch < 0 {
 		panic(fmt.Sprintf("ledger: %+v", c))
 	}
 	l := &Ledger{
-		config: c, blocks: newCounted("block", c.Blocks), pages: newCounted("page", c.Pages), slots: descending(c.Slots),
-		sequences: make([]sequence, c.Slots), live: make(map[ID]int32, c.Slots), swapped: make(map[ID]int),
+		config: c, blocks: newCounted("block", c.Blocks), pages: newCounted("page", c.Pages),
+		scratch: newCounted("scratch block", c.Scratch+1), slots: descending(c.Slots),
+		sequences: make([]sequence, c.Slots), live: make(map[ID]int32, c.Slots), swapped: make(map[ID]swapped),
 	}
 	table := make([]int32, c.Slots*c.MaxPages)
 	for i := range l.sequences {
@@ -163,7 +198,7 @@ func (l *Ledger) Share(id ID, src int32, tokens int) *Snapshot {
 	l.Observe(id, src)
 	_, s := l.mustLive(id)
 	pages := l.covered(id, s, tokens)
-	snap := &Snapshot{block: s.src, pages: append([]int32(nil), pages...), tokens: tokens, held: true}
+	snap := &Snapshot{block: s.src, pages: append([]int32(nil), pages...), tokens: tokens, staged: s.scratch != 0, held: true}
 	l.blocks.share(s.src)
 	for _, p := range pages {
 		l.pages.share(p)
@@ -196,15 +231,27 @@ func (l *Ledger) Drop(s *Snapshot) {
 	*s = Snapshot{}
 }
 
-// SwapOut frees all that a live sequence holds and remembers its tokens. It returns what to save first: slot, block and
-// pages, valid until the ledger changes again.
-func (l *Ledger) SwapOut(id ID, src int32, tokens int) (slot, block int32, pages []int32) {
+// Saved is what to copy of a sequence that is swapped out: its scratch block, or if that is 0 its block, and its pages;
+// valid until the ledger changes again.
+type Saved struct {
+	Slot, Block, Scratch int32
+	Pages                []int32
+}
+
+// SwapOut frees all that a live sequence holds and remembers its tokens. It returns what to save first.
+func (l *Ledger) SwapOut(id ID, src int32, tokens int) Saved {
 	l.Observe(id, src)
 	slot, s := l.mustLive(id)
-	pages, block = l.covered(id, s, tokens), s.src
+	out := Saved{slot, s.src, s.scratch, l.covered(id, s, tokens)}
 	l.close(id, slot)
-	l.swapped[id] = tokens
-	return slot, block, pages
+	l.swapped[id] = swapped{tokens, out.Scratch != 0}
+	return out
+}
+
+// Scratch is where the state of a live sequence with an unfinished prompt is, 0 for others.
+func (l *Ledger) Scratch(id ID) int32 {
+	_, s := l.mustLive(id)
+	return s.scratch
 }
 
 // Release frees all that a sequence holds, live or swapped out; an unknown one holds nothing.
@@ -220,6 +267,9 @@ func (l *Ledger) close(id ID, slot int32) {
 	l.blocks.drop(s.src)
 	if s.dst != s.src {
 		l.blocks.drop(s.dst)
+	}
+	if s.scratch != 0 {
+		l.scratch.drop(s.scratch)
 	}
 	for _, p := range s.pages {
 		l.pages.drop(p)

@@ -13,6 +13,7 @@ import (
 type owner struct {
 	tokens  int // in its state
 	swapped bool
+	staged  bool // its prompt is unfinished and its state in a scratch block
 }
 
 type caller struct {
@@ -28,7 +29,7 @@ type caller struct {
 func TestRandomOperations(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 2))
-		c := Config{Slots: 2 + rng.IntN(6), Blocks: 2 + rng.IntN(8), Pages: 2 + rng.IntN(40), PageTokens: 1 + rng.IntN(5), MaxPages: 1 + rng.IntN(12)}
+		c := Config{Slots: 2 + rng.IntN(6), Blocks: 2 + rng.IntN(8), Pages: 2 + rng.IntN(40), PageTokens: 1 + rng.IntN(5), MaxPages: 1 + rng.IntN(12), Scratch: rng.IntN(4)}
 		k := &caller{t: t, rng: rng, l: New(c), config: c, known: map[ID]*owner{}}
 		for range 300 {
 			k.act()
@@ -61,9 +62,9 @@ func (k *caller) act() {
 		}
 	case 3:
 		if o != nil && !o.swapped {
-			_, _, pages := k.l.SwapOut(id, k.block(id), o.tokens)
-			if len(pages) != k.l.pagesFor(o.tokens) {
-				k.t.Errorf("%d pages saved for %d tokens", len(pages), o.tokens)
+			s := k.l.SwapOut(id, k.block(id), o.tokens)
+			if len(s.Pages) != k.l.pagesFor(o.tokens) || (s.Scratch != 0) != o.staged {
+				k.t.Errorf("%+v saved for %+v", s, o)
 			}
 			o.swapped = true
 		}
@@ -103,13 +104,13 @@ func (k *caller) prepare() {
 	limit := k.config.MaxPages * k.config.PageTokens
 	for id, o := range k.known {
 		if k.rng.IntN(2) == 0 {
-			needs = append(needs, Need{ID: id, Tokens: min(limit, o.tokens+k.rng.IntN(6))})
+			needs = append(needs, Need{ID: id, Tokens: min(limit, o.tokens+k.rng.IntN(6)), Prefill: Prefill(k.rng.IntN(3))})
 		}
 	}
 	slices.SortFunc(needs, func(a, b Need) int { return int(a.ID - b.ID) })
 	for range k.rng.IntN(3) {
 		k.next++
-		n := Need{ID: k.next, Tokens: k.rng.IntN(min(limit, 20) + 1)}
+		n := Need{ID: k.next, Tokens: k.rng.IntN(min(limit, 20) + 1), Prefill: Prefill(k.rng.IntN(3))}
 		if len(k.snapshots) > 0 && k.rng.IntN(2) == 0 {
 			n.From = k.snapshots[k.rng.IntN(len(k.snapshots))]
 			n.Tokens = max(n.Tokens, n.From.Tokens())
@@ -128,6 +129,13 @@ func (k *caller) prepare() {
 		}
 		return
 	}
+	using := map[int32]bool{}
+	for _, s := range c.Staged {
+		if using[s.Scratch] {
+			k.t.Errorf("two rows of a step use scratch block %d", s.Scratch)
+		}
+		using[s.Scratch] = true
+	}
 	for _, n := range needs {
 		k.prepared(n)
 	}
@@ -136,7 +144,7 @@ func (k *caller) prepare() {
 // image is everything that the ledger decides by.
 func (k *caller) image() string {
 	l := k.l
-	return fmt.Sprint(l.slots, l.blocks, l.pages, l.live, l.swapped, l.snapshots, l.sharedPages)
+	return fmt.Sprint(l.slots, l.blocks, l.pages, l.scratch, l.live, l.swapped, l.snapshots, l.sharedPages)
 }
 
 func (k *caller) prepared(n Need) {
@@ -145,10 +153,16 @@ func (k *caller) prepared(n Need) {
 		o = &owner{}
 		k.known[n.ID] = o
 		if n.From != nil {
-			o.tokens = n.From.Tokens()
+			o.tokens, o.staged = n.From.Tokens(), n.From.staged
 		}
 	}
 	o.swapped = false
+	if n.Prefill != NoChunk {
+		o.staged = n.Prefill == Chunk && k.config.Scratch > 0
+	}
+	if got := k.l.Scratch(n.ID) != 0; got != o.staged {
+		k.t.Errorf("%+v: in a scratch block: %v", n, got)
+	}
 	pages := k.l.Table(n.ID)
 	if len(pages) < k.l.pagesFor(n.Tokens) || len(pages) < k.l.pagesFor(o.tokens) {
 		k.t.Errorf("%d pages for %d tokens", len(pages), n.Tokens)
@@ -196,7 +210,7 @@ func (k *caller) empty() {
 	k.snapshots = nil
 	k.known = map[ID]*owner{}
 	k.check()
-	if u := k.l.Usage(); u.Slots+u.Blocks+u.Pages+u.Swapped+u.Snapshots != 0 {
+	if u := k.l.Usage(); u.Slots+u.Blocks+u.Pages+u.Scratch+u.Swapped+u.Snapshots != 0 {
 		k.t.Errorf("leaked: %+v", u)
 	}
 }
@@ -219,13 +233,16 @@ func TestCheckFindsDamage(t *testing.T) {
 		"null block":        func(l *Ledger, s *Snapshot) []*Snapshot { l.sequences[l.live[2]].src = 0; return one(s) },
 		"snapshot lost":     func(l *Ledger, s *Snapshot) []*Snapshot { return nil },
 		"snapshot dropped":  func(l *Ledger, s *Snapshot) []*Snapshot { l.Drop(s); return one(s) },
-		"live and swapped":  func(l *Ledger, s *Snapshot) []*Snapshot { l.swapped[1] = 3; return one(s) },
+		"live and swapped":  func(l *Ledger, s *Snapshot) []*Snapshot { l.swapped[1] = swapped{tokens: 3}; return one(s) },
+		"scratch lost":      func(l *Ledger, s *Snapshot) []*Snapshot { l.scratch.free = nil; return one(s) },
+		"scratch count":     func(l *Ledger, s *Snapshot) []*Snapshot { l.scratch.refs[1]++; return one(s) },
+		"scratch owned":     func(l *Ledger, s *Snapshot) []*Snapshot { l.sequences[l.live[2]].scratch = 1; return one(s) },
 		"reserve is shared": func(l *Ledger, s *Snapshot) []*Snapshot { shareReserve(l); return one(s) },
 	}
 	for name, hurt := range damage {
-		l := New(Config{Slots: 5, Blocks: 6, Pages: 12, PageTokens: 4, MaxPages: 5})
+		l := New(Config{Slots: 5, Blocks: 6, Pages: 12, PageTokens: 4, MaxPages: 5, Scratch: 2})
 		var c Changes
-		must(t, l.Prepare([]Need{{ID: 1, Tokens: 6}, {ID: 2, Tokens: 2}}, &c))
+		must(t, l.Prepare([]Need{{ID: 1, Tokens: 6, Prefill: Chunk}, {ID: 2, Tokens: 2}}, &c))
 		s := l.Share(1, 1, 6)
 		must(t, l.Prepare([]Need{{ID: 1, Tokens: 7}}, &c))
 		must(t, l.Check(one(s)))
