@@ -144,12 +144,17 @@ func (p *Plan) limits(shape model.Spec, o Options) error {
 	}
 	p.Window = kernels.Window{L: o.Window, T: 1 + o.Drafts}
 	if p.Window.L == 0 {
-		p.Window.L = defaultWindow
-		if p.Window.T > 3 {
-			p.Window.L = defaultWindowT
-		}
+		p.Window.L = AutoWindow(p.Window.T)
 	}
 	return nil
+}
+
+// AutoWindow is the replay window of --replayssm-buffer-len auto, in records, for steps of up to t tokens.
+func AutoWindow(t int) int {
+	if t > 3 {
+		return defaultWindowT
+	}
+	return defaultWindow
 }
 
 // drafting checks the drafting method and counts the caches of the model's head.

@@ -22,6 +22,8 @@ func kernelsCommand(args []string) error {
 	repeats := flags.Int("repeats", 5, "runs of each case; the median counts")
 	asJSON := flags.Bool("json", false, "one JSON object a row")
 	unchecked := flags.Bool("skip-check", false, "do not run the conformance suite first; rows are then marked unchecked")
+	sweep := windowFlags{}
+	sweep.register(flags)
 	if _, err := cli.Parse(flags, args); err != nil {
 		return err
 	}
@@ -38,6 +40,9 @@ func kernelsCommand(args []string) error {
 		if failures := kerneltest.Failures(dev); len(failures) > 0 {
 			return fmt.Errorf("the device computes wrong, so no figures: %d failures, first: %s", len(failures), failures[0])
 		}
+	}
+	if len(sweep.windows) > 0 {
+		return sweep.run(dev, *match, *repeats, *asJSON, *unchecked)
 	}
 	rates, err := measure(dev)
 	if err != nil {

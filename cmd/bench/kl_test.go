@@ -22,6 +22,11 @@ const novel = "testdata/jane-eyre.txt"
 // output runs a command and returns what it prints.
 func output(t *testing.T, args ...string) string {
 	t.Helper()
+	return printed(t, func() error { return run(args) })
+}
+
+func printed(t *testing.T, f func() error) string {
+	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +38,7 @@ func output(t *testing.T, args ...string) string {
 		all, _ := io.ReadAll(read)
 		text <- string(all)
 	}()
-	err = run(args)
+	err = f()
 	os.Stdout = stdout
 	write.Close()
 	if err != nil {

@@ -86,35 +86,56 @@ type maker struct {
 var groups = []func(small bool) []maker{denseCases, ssmCases, attentionCases, moeCases, sampleCases}
 
 func timeOne(dev kernels.Device, m maker, rates Rates, repeats int) (row Row, err error) {
-	l := &lab{dev: dev, rng: rand.New(rand.NewPCG(1, 2))}
+	l := newLab(dev)
 	defer l.free()
 	c := m.build(l)
-	if l.err != nil {
-		return row, l.err
-	}
-	graph, err := dev.Capture(kernels.ProgramFunc(func(o kernels.Ops) {
-		for set := range c.Sets {
-			c.Run(o, set)
-		}
-	}))
+	times, err := l.replays(c, repeats)
 	if err != nil {
 		return row, err
 	}
-	times := make([]float64, 0, repeats)
-	for i := range repeats + 1 { // the first warms up
-		begin := time.Now()
-		dev.Replay(graph)
-		if err := dev.Wait(dev.Mark()); err != nil {
-			return row, err
-		}
-		if i > 0 {
-			times = append(times, time.Since(begin).Seconds()/float64(c.Sets))
-		}
-	}
-	slices.Sort(times)
 	seconds := times[len(times)/2]
 	floor := max(c.Bytes/rates.Read, c.Flops/rates.Flops)
 	return Row{m.op, m.shape, seconds * 1e6, c.Bytes, c.Flops, floor * 1e6, seconds / floor}, nil
+}
+
+// replays are the seconds of one launch of c, in increasing order, each from a replay of all sets.
+func (l *lab) replays(c Case, repeats int) ([]float64, error) {
+	graph, err := l.capture(c, 0, c.Sets)
+	if err != nil {
+		return nil, err
+	}
+	times := make([]float64, 0, repeats)
+	for i := range repeats + 1 { // the first warms up
+		seconds, err := l.replay(graph)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			times = append(times, seconds/float64(c.Sets))
+		}
+	}
+	slices.Sort(times)
+	return times, nil
+}
+
+// capture prepares sets from..to-1 of a case.
+func (l *lab) capture(c Case, from, to int) (kernels.Graph, error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	return l.dev.Capture(kernels.ProgramFunc(func(o kernels.Ops) {
+		for set := from; set < to; set++ {
+			c.Run(o, set)
+		}
+	}))
+}
+
+// replay is the seconds that a graph takes.
+func (l *lab) replay(g kernels.Graph) (float64, error) {
+	begin := time.Now()
+	l.dev.Replay(g)
+	err := l.dev.Wait(l.dev.Mark())
+	return time.Since(begin).Seconds(), err
 }
 
 // lab allocates and fills what a case needs; the first error sticks.
@@ -124,6 +145,8 @@ type lab struct {
 	buffers []kernels.Buffer
 	err     error
 }
+
+func newLab(dev kernels.Device) *lab { return &lab{dev: dev, rng: rand.New(rand.NewPCG(1, 2))} }
 
 func (l *lab) free() {
 	for _, b := range l.buffers {

@@ -20,6 +20,12 @@ var mixers = []mixer{
 	{name: "q122b", delta: kernels.DeltaDims{KeyHeads: 16, ValueHeads: 64, KeyDim: 128, ValueDim: 128, Taps: 4}},
 }
 
+// tinyMixers only show that the tables run.
+var tinyMixers = []mixer{
+	{name: "tiny", mamba2: kernels.Mamba2Dims{Heads: 4, HeadDim: 64, State: 128, Groups: 2, Taps: 4}},
+	{name: "tiny", delta: kernels.DeltaDims{KeyHeads: 2, ValueHeads: 4, KeyDim: 128, ValueDim: 128, Taps: 4}},
+}
+
 func (m mixer) isDelta() bool { return m.delta.ValueHeads > 0 }
 
 func (m mixer) op(kind string) string {
@@ -44,11 +50,18 @@ func (m mixer) widths() (conv, out, aux int) {
 	return m.mamba2.Conv(), m.mamba2.Inner(), m.mamba2.Heads
 }
 
-func (m mixer) ring(w kernels.Window, act kernels.DType) kernels.RingLayout {
+func (m mixer) ring(w kernels.Window, act kernels.DType, p kernels.Precision) kernels.RingLayout {
 	if m.isDelta() {
-		return kernels.DeltaRing(m.delta, w, act, kernels.Precision{})
+		return kernels.DeltaRing(m.delta, w, act, p)
 	}
 	return kernels.Mamba2Ring(m.mamba2, w, act)
+}
+
+func (m mixer) checkpoint(p kernels.Precision) kernels.CheckpointLayout {
+	if m.isDelta() {
+		return kernels.DeltaCheckpoint(m.delta, p)
+	}
+	return kernels.Mamba2Checkpoint(m.mamba2, p)
 }
 
 func ssmCases(small bool) (out []maker) {
@@ -56,10 +69,7 @@ func ssmCases(small bool) (out []maker) {
 	shapes := mixers
 	if small {
 		rows, tokens, chunks = []int{2}, []int{1, 2}, []int{65}
-		shapes = []mixer{
-			{name: "tiny", mamba2: kernels.Mamba2Dims{Heads: 4, HeadDim: 64, State: 128, Groups: 2, Taps: 4}},
-			{name: "tiny", delta: kernels.DeltaDims{KeyHeads: 2, ValueHeads: 4, KeyDim: 128, ValueDim: 128, Taps: 4}},
-		}
+		shapes = tinyMixers
 	}
 	for _, m := range shapes {
 		for _, b := range rows {
@@ -82,14 +92,13 @@ type ssmLab struct {
 	run     func(o kernels.Ops, rows kernels.Rows, kind string)
 }
 
-func newSSM(l *lab, m mixer, w kernels.Window, slots, tokens int, h func(slot int) int) *ssmLab {
+func newSSM(l *lab, m mixer, w kernels.Window, format kernels.Precision, slots, tokens int, h func(slot int) int) *ssmLab {
 	s := &ssmLab{mixer: m}
-	layout := m.ring(w, l.act())
-	block := (int64(m.state())*4 + 255) &^ 255
+	layout, checkpoint := m.ring(w, l.act(), format), m.checkpoint(format)
 	s.state = kernels.State{
-		Blocks: l.floats(kernels.F32, block/4*int64(slots+1), 0.1), BlockStride: block,
+		Blocks: l.checkpoints(checkpoint, slots+1), BlockStride: checkpoint.Bytes(),
 		Rings: l.floats(l.act(), layout.Bytes/int64(l.act().Size())*int64(slots+1), 0.1), RingStride: layout.Bytes,
-		Layout: layout, Window: w,
+		Layout: layout, Window: w, Precision: format,
 	}
 	l.zeroDecays(s, slots)
 	self := l.sequence(slots+1, func(i int) int { return i })
@@ -132,6 +141,24 @@ func newSSM(l *lab, m mixer, w kernels.Window, slots, tokens int, h func(slot in
 	return s
 }
 
+// checkpoints are n blocks of one random state.
+func (l *lab) checkpoints(c kernels.CheckpointLayout, n int) kernels.Buffer {
+	share := make([]byte, c.Bytes())
+	state := make([]float32, c.HP.Rows*c.HP.Cols)
+	for head := range c.HP.Heads {
+		for i := range state {
+			state[i] = (l.rng.Float32()*2 - 1) * 0.1
+		}
+		c.HP.EncodeHead(share, head, state, kernels.StateNoise{})
+		c.LP.EncodeHead(share, head, state, kernels.StateNoise{})
+	}
+	b := l.alloc(int64(n) * c.Bytes())
+	for i := range n {
+		l.upload(b.Slice(int64(i)*c.Bytes(), c.Bytes()), share)
+	}
+	return b
+}
+
 // negative are n decay rates around -1.
 func (l *lab) negative(n int) kernels.Buffer {
 	v := make([]float32, n)
@@ -162,17 +189,22 @@ func ssmStep(l *lab, m mixer, b, t int, small bool) Case {
 	}
 	bytes, flops := stepCost(m, w, t, l.act())
 	c := Case{Bytes: bytes * float64(b), Flops: flops * float64(b), Sets: min(sets(bytes*float64(b), flops*float64(b), small), 256/b+1)}
-	s := newSSM(l, m, w, b*c.Sets, b*t, func(slot int) int { return slot % (w.L + 1) })
+	s := newSSM(l, m, w, kernels.Precision{}, b*c.Sets, b*t, func(slot int) int { return slot % (w.L + 1) })
+	c.Run = s.steps(l, b, t, c.Sets)
+	return c
+}
+
+// steps runs the mixer on sets of b rows of t tokens; slots are dealt to rows at random.
+func (s *ssmLab) steps(l *lab, b, t, sets int) func(o kernels.Ops, set int) {
 	n := l.sequence(b, func(int) int { return t })
-	slots := make([]kernels.Buffer, c.Sets)
-	order := l.rng.Perm(b * c.Sets)
+	slots := make([]kernels.Buffer, sets)
+	order := l.rng.Perm(b * sets)
 	for i := range slots {
 		slots[i] = l.sequence(b, func(r int) int { return 1 + order[i*b+r] })
 	}
-	c.Run = func(o kernels.Ops, set int) {
+	return func(o kernels.Ops, set int) {
 		s.run(o, kernels.Rows{Count: b, Tokens: b * t, T: t, MaxLen: t, Slot: slots[set], N: n}, "step")
 	}
-	return c
 }
 
 // Mamba2Cost is what a Mamba-2 mixer must move and compute for one row of t tokens in the middle of its window.
@@ -189,7 +221,7 @@ func DeltaCost(d kernels.DeltaDims, w kernels.Window, t int, act kernels.DType) 
 // average window read and the new ones written, inputs and outputs.
 func stepCost(m mixer, w kernels.Window, t int, act kernels.DType) (bytes, flops float64) {
 	conv, out, aux := m.widths()
-	layout := m.ring(w, act)
+	layout := m.ring(w, act, kernels.Precision{})
 	record := float64(layout.X.Cols*layout.X.DType.Size() + layout.B.Cols*layout.B.DType.Size() + layout.Decay.Cols*4)
 	h, flush := float64(w.L)/2, float64(t)/float64(w.L+1)
 	state, a, T := float64(m.state()), float64(act.Size()), float64(t)
@@ -205,7 +237,7 @@ func stepCost(m mixer, w kernels.Window, t int, act kernels.DType) (bytes, flops
 // ssmScan is the mixer of one prefill row; the arithmetic counted is that of the chunked form with chunks of 64.
 func ssmScan(l *lab, m mixer, tokens int) Case {
 	w := kernels.Window{L: 16, T: 1}
-	s := newSSM(l, m, w, 1, tokens, func(int) int { return 0 })
+	s := newSSM(l, m, w, kernels.Precision{}, 1, tokens, func(int) int { return 0 })
 	conv, out, aux := m.widths()
 	n, state, a := float64(tokens), float64(m.state()), float64(l.act().Size())
 	c := Case{Bytes: a*n*float64(conv+2*out+aux) + 8*state, Flops: n * (4*state + 2*64*float64(out)), Sets: 1}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"reprise/cmd/internal/cli"
+	"reprise/engine"
+	"reprise/kernels"
+	"reprise/kernels/kernelbench"
+)
+
+// windowFlags choose a sweep over replay windows instead of the table of operations.
+type windowFlags struct {
+	windows, tokens []int
+	rows            int
+}
+
+func (f *windowFlags) register(fs *pflag.FlagSet) {
+	fs.IntSliceVar(&f.windows, "windows", nil, "replay windows to compare: mean time of the recurrent steps over whole windows, in every state format; without a list 8,16,24,32,64")
+	fs.Lookup("windows").NoOptDefVal = "8,16,24,32,64"
+	fs.IntSliceVar(&f.tokens, "window-tokens", []int{1, 2, 4, 8}, "tokens a step of that sweep")
+	fs.IntVar(&f.rows, "window-rows", 0, "rows of a step of that sweep; 0 = 8 on the CPU, 256 on a GPU")
+}
+
+func (f *windowFlags) run(dev kernels.Device, match string, repeats int, asJSON, unchecked bool) error {
+	if slices.Min(f.windows) < 1 || len(f.tokens) == 0 || slices.Min(f.tokens) < 1 || f.rows < 0 || repeats < 1 {
+		return cli.Usagef("--windows, --window-tokens, --window-rows and --repeats must be 1 or more")
+	}
+	if f.rows == 0 {
+		f.rows = 256
+		if dev.Activations() == kernels.F32 && !dev.Graphs() {
+			f.rows = 8
+		}
+	}
+	fmt.Fprintf(os.Stderr, "%s, %d threads, %s; steps of %d rows, us, the fastest of %d runs%s\n", dev.Name(), runtime.GOMAXPROCS(0), runtime.Version(), f.rows, repeats,
+		map[bool]string{true: "; UNCHECKED"}[unchecked])
+	header := "shape\tstate\tT\t"
+	for _, w := range f.windows {
+		header += fmt.Sprintf("L=%d\t", w)
+	}
+	s := windowSheet{table: newTable(asJSON, header+"best\tauto\tauto / best\t"), windows: f.windows}
+	o := kernelbench.WindowOptions{
+		Windows: f.windows, Tokens: f.tokens, Rows: f.rows, Repeats: repeats,
+		Match: func(shape string, t int, p kernels.Precision) bool {
+			return strings.Contains(fmt.Sprintf("%s %v T=%d", shape, p, t), match)
+		},
+	}
+	err := kernelbench.Windows(dev, o, s.add)
+	s.line()
+	s.table.flush()
+	return err
+}
+
+// windowSheet gathers the windows of one shape, format and T into a line.
+type windowSheet struct {
+	table   *table
+	windows []int
+	rows    []kernelbench.WindowRow // of the line
+}
+
+func (s *windowSheet) add(r kernelbench.WindowRow) {
+	if len(s.rows) > 0 && !sameLine(s.rows[0], r) {
+		s.line()
+	}
+	s.rows = append(s.rows, r)
+}
+
+func sameLine(a, b kernelbench.WindowRow) bool {
+	return a.Shape == b.Shape && a.State == b.State && a.T == b.T
+}
+
+// line prints what was gathered, the best window, and how far that of auto is from it.
+func (s *windowSheet) line() {
+	if len(s.rows) == 0 {
+		return
+	}
+	if s.table.json != nil {
+		for _, r := range s.rows {
+			s.table.row(r, "")
+		}
+		s.rows = s.rows[:0]
+		return
+	}
+	first, times := s.rows[0], map[int]float64{}
+	best := first
+	for _, r := range s.rows {
+		times[r.L] = r.Micro
+		if r.Micro < best.Micro {
+			best = r
+		}
+	}
+	text := fmt.Sprintf("%s\t%s\t%d\t", first.Shape, first.State, first.T)
+	for _, w := range s.windows {
+		text += cell(times[w], "%.0f") + "\t"
+	}
+	auto := engine.AutoWindow(first.T)
+	s.table.row(nil, "%s%d\t%d\t%s\t", text, best.L, auto, cell(times[auto]/best.Micro, "%.2f"))
+	s.rows = s.rows[:0]
+}
+
+// cell is a number, or a dash where there is none.
+func cell(v float64, format string) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, v)
+}
