@@ -69,16 +69,19 @@ func (c *deltaChunk) state(head int) tile {
 }
 
 func (c *deltaChunk) loadState() {
-	block := c.row.readBlock()
+	from := c.saved.start()
 	for head := c.head0; head < c.head0+c.heads; head++ {
-		transpose(c.state(head), grid(headState(c.p.State, block, head, c.d.ValueDim, c.d.KeyDim), c.d.KeyDim), c.d.ValueDim, c.d.KeyDim)
+		state := from.rows(head, 0, c.d.ValueDim, c.saved.head)
+		transpose(c.state(head), grid(state, c.d.KeyDim), c.d.ValueDim, c.d.KeyDim)
 	}
 }
 
 func (c *deltaChunk) storeState() {
+	to := c.saved.scanned()
 	for head := c.head0; head < c.head0+c.heads; head++ {
-		to := headState(c.p.State, c.row.cursor.Dst, head, c.d.ValueDim, c.d.KeyDim)
-		transpose(grid(to, c.d.KeyDim), c.state(head), c.d.KeyDim, c.d.ValueDim)
+		state := to.memory(head, c.saved.head)
+		transpose(grid(state, c.d.KeyDim), c.state(head), c.d.KeyDim, c.d.ValueDim)
+		to.store(head, state)
 	}
 }
 

@@ -39,8 +39,12 @@ func (s *deltaStep) do(i, worker int) {
 	}
 	g.append()
 	flush := g.row.flushes(s.p.State.Window)
+	from := g.saved.read(flush)
+	if flush {
+		g.prepareFold()
+	}
 	for head := range g.heads {
-		g.output(g.head0 + head)
+		g.output(g.head0+head, from)
 		if flush {
 			g.fold(g.head0 + head)
 		}
@@ -59,6 +63,7 @@ func (s *deltaFold) do(i, worker int) {
 	}
 	h := int(g.row.cursor.H)
 	g.rings.b.gather(g.records.k, g.row.cursor.Origin, h, g.k0)
+	g.prepareFold()
 	for head := g.head0; head < g.head0+g.heads; head++ {
 		g.load(head, h, 0)
 		g.fold(head)
@@ -73,6 +78,7 @@ type deltaGroup struct {
 	m             *ssmMemory
 	row           replayRow
 	rings         rings
+	saved         checkpoints
 	out, z        rows
 	heads, head0  int
 	width, v0, k0 int
@@ -81,6 +87,7 @@ type deltaGroup struct {
 	held          tile // [2n, ValueDim]: the checkpoint of one head times the probes
 	records       deltaRecords
 	weights       []float32
+	again         deltaAgain
 }
 
 // deltaRecords are a group's records side by side: keys of all, u and decay of one value head.
@@ -97,7 +104,8 @@ func newDeltaGroup(p *kernels.Delta, i int, m *ssmMemory) deltaGroup {
 	g.head0 = key * g.heads
 	g.width = g.heads * d.ValueDim
 	g.v0, g.k0 = key*g.width, key*d.KeyDim
-	g.rings = ringsOf(p.State, g.row.slot)
+	g.rings = ringsOf(&p.State, g.row.slot)
+	g.saved = newCheckpoints(&p.State, kernels.DeltaCheckpoint(d, p.State.Precision), g.row, m)
 	g.out, g.z = rowsOf(p.Out), rowsOf(p.Z)
 	n := p.State.Window.Records()
 	g.weights = m.floats.take(n)
@@ -170,10 +178,9 @@ func (g *deltaGroup) beta(t, head int) float32 {
 }
 
 // output finishes the records of the new tokens for one head (paper Eq. 10) and writes their outputs (Eq. 11).
-func (g *deltaGroup) output(head int) {
+func (g *deltaGroup) output(head int, from heldState) {
 	n, h := g.row.n, int(g.row.cursor.H)
-	state := headState(g.p.State, g.row.cursor.Src, head, g.d.ValueDim, g.d.KeyDim)
-	multiplyState(g.held, state, g.probes, 2*n, g.d.ValueDim, g.d.KeyDim)
+	g.saved.multiplyState(g.held, from, head, g.probes, 2*n)
 	g.load(head, h, n)
 	for t := range n {
 		g.correct(head, t)
@@ -189,11 +196,20 @@ func (g *deltaGroup) correct(head, t int) {
 	held := line(g.held, t)
 	g.addRecords(held, h+t, float32(g.records.decays[h+t]), line(g.scores, t))
 	u, v := line(g.records.u, h+t), line(g.v, t)[(head-g.head0)*dim:]
-	beta := g.beta(t, head)
+	beta, i := g.beta(t, head), g.row.next()+int32(t)
+	correction(u, beta, v, held)
+	copy(g.rings.x.row(i)[head*dim:], u)
+	if g.p.State.Precision.Two() {
+		copy(g.rings.v.row(i)[head*dim:][:dim], v)
+		g.rings.beta.row(i)[head] = beta
+	}
+}
+
+// correction is u = beta * (v - held).
+func correction(u []float32, beta float32, v, held []float32) {
 	for i := range u {
 		u[i] = beta * (v[i] - held[i])
 	}
-	copy(g.rings.x.row(g.row.next() + int32(t))[head*dim:], u)
 }
 
 // addRecords turns y = S q into last * (the state after n records) q, given the keys of the records times q.
@@ -207,11 +223,45 @@ func (g *deltaGroup) addRecords(y []float32, n int, last float32, products []flo
 	product(yt, last*before, yt, grid(coef, n), g.records.u, 1, len(y), n)
 }
 
-// fold replays the h committed records of a head, which are loaded, from block Src into block Dst.
+// deltaAgain is what a fold derives corrections anew with, where there are two precisions.
+type deltaAgain struct {
+	keys tile // [h, h]: keys of the records times each other
+	held tile // [h, ValueDim]: the checkpoint of one head times the keys
+}
+
+// prepareFold computes what the folds of all heads have in common. The keys of the records are gathered.
+func (g *deltaGroup) prepareFold() {
+	if !g.p.State.Precision.Two() {
+		return
+	}
+	h := int(g.row.cursor.H)
+	g.again = deltaAgain{grid(g.m.floats.take(h*h), h), grid(g.m.floats.take(h*g.d.ValueDim), g.d.ValueDim)}
+	for j := range h {
+		dots(line(g.again.keys, j), g.records.k, line(g.records.k, j), j)
+	}
+}
+
+// fold replays the h committed records of a head, which are loaded.
 func (g *deltaGroup) fold(head int) {
+	if g.p.State.Precision.Two() {
+		g.derive(head)
+	}
 	weights := g.weights[:g.row.cursor.H]
 	before := replayWeights(weights, g.records.decays)
-	foldRecords(g.p.State, g.row.cursor, head, before, weights, g.records.u, g.records.k)
+	g.saved.fold(head, before, weights, g.records.u, g.records.k)
+}
+
+// derive makes the corrections of the h committed records those of the recurrence from the checkpoint that carries it
+// (paper Algorithm 6, line 8): the recorded ones have seen the copy.
+func (g *deltaGroup) derive(head int) {
+	h, dim := int(g.row.cursor.H), g.d.ValueDim
+	g.saved.multiplyState(g.again.held, g.saved.carried(), head, g.records.k, h)
+	for j := range h {
+		held := line(g.again.held, j)
+		g.addRecords(held, j, float32(g.records.decays[j]), line(g.again.keys, j))
+		i := g.row.cursor.Origin + int32(j)
+		correction(line(g.records.u, j), g.rings.beta.row(i)[head], g.rings.v.row(i)[head*dim:], held)
+	}
 }
 
 // finish normalises y of token t and head, gates it and writes it out.

@@ -86,13 +86,8 @@ func (d *Device) Free(b kernels.Buffer) {
 	d.memory.free(b)
 }
 
-// StateSupport takes float32 only.
-func (d *Device) StateSupport(p kernels.Precision) error {
-	if p.HP != kernels.StateF32 || p.Two() {
-		return fmt.Errorf("cpu: %v state: %w", p, kernels.ErrUnsupported)
-	}
-	return nil
-}
+// StateSupport takes every precision.
+func (d *Device) StateSupport(p kernels.Precision) error { return p.Validate() }
 
 // AllocHost returns host memory; any will do for copies on this device. It is valid until Close.
 func (d *Device) AllocHost(bytes int64) ([]byte, error) {

@@ -69,27 +69,21 @@ func (c *mamba2Chunk) state(head int) tile {
 	return grid(c.states[(head-c.head0)*size:][:size], c.d.HeadDim)
 }
 
-// loadState reads block Dst if the row has just been folded into it, else Src.
 func (c *mamba2Chunk) loadState() {
-	block := c.row.readBlock()
+	from := c.saved.start()
 	for head := c.head0; head < c.head0+c.heads; head++ {
-		transpose(c.state(head), grid(headState(c.p.State, block, head, c.d.HeadDim, c.d.State), c.d.State), c.d.HeadDim, c.d.State)
+		state := from.rows(head, 0, c.d.HeadDim, c.saved.head)
+		transpose(c.state(head), grid(state, c.d.State), c.d.HeadDim, c.d.State)
 	}
 }
 
 func (c *mamba2Chunk) storeState() {
+	to := c.saved.scanned()
 	for head := c.head0; head < c.head0+c.heads; head++ {
-		to := headState(c.p.State, c.row.cursor.Dst, head, c.d.HeadDim, c.d.State)
-		transpose(grid(to, c.d.State), c.state(head), c.d.State, c.d.HeadDim)
+		state := to.memory(head, c.saved.head)
+		transpose(grid(state, c.d.State), c.state(head), c.d.State, c.d.HeadDim)
+		to.store(head, state)
 	}
-}
-
-// readBlock is the block that a scan starts from.
-func (r replayRow) readBlock() int32 {
-	if r.cursor.H > 0 {
-		return r.cursor.Dst
-	}
-	return r.cursor.Src
 }
 
 // run is q tokens of the row from token from on.

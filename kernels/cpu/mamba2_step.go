@@ -39,8 +39,9 @@ func (s *mamba2Step) do(i, worker int) {
 	}
 	g.append()
 	flush := g.row.flushes(s.p.State.Window)
+	from := g.saved.read(flush)
 	for head := range g.heads {
-		g.output(g.head0 + head)
+		g.output(g.head0+head, from)
 		if flush {
 			g.fold(g.head0 + head)
 		}
@@ -76,6 +77,7 @@ type mamba2Group struct {
 	m             *ssmMemory
 	row           replayRow
 	rings         rings
+	saved         checkpoints
 	out, z, dt    rows
 	heads, head0  int
 	width, x0, b0 int
@@ -99,7 +101,8 @@ func newMamba2Group(p *kernels.Mamba2, i int, m *ssmMemory) mamba2Group {
 	g.head0 = group * g.heads
 	g.width = g.heads * d.HeadDim
 	g.x0, g.b0 = group*g.width, group*d.State
-	g.rings = ringsOf(p.State, g.row.slot)
+	g.rings = ringsOf(&p.State, g.row.slot)
+	g.saved = newCheckpoints(&p.State, kernels.Mamba2Checkpoint(d, p.State.Precision), g.row, m)
 	g.out, g.z, g.dt = rowsOf(p.Out), rowsOf(p.Z), rowsOf(p.Dt)
 	n := p.State.Window.Records()
 	g.weights = m.floats.take(n)
@@ -167,12 +170,12 @@ func (g *mamba2Group) timeSteps(t int, out []float32) {
 	}
 }
 
-// output is y of the new tokens for one head from checkpoint and records (paper Eq. 6).
-func (g *mamba2Group) output(head int) {
+// output is y of the new tokens for one head from a checkpoint and records (paper Eq. 6).
+func (g *mamba2Group) output(head int, from heldState) {
 	n, h, dim := g.row.n, int(g.row.cursor.H), g.d.HeadDim
 	col := (head - g.head0) * dim
 	y := tile{g.y.data[col:], g.width, 1}
-	multiplyState(y, headState(g.p.State, g.row.cursor.Src, head, dim, g.d.State), g.c, n, dim, g.d.State)
+	g.saved.multiplyState(y, from, head, g.c, n)
 	g.load(head, h+n)
 	for t := range n {
 		coef := g.weights[:h+t+1]
@@ -186,36 +189,14 @@ func (g *mamba2Group) output(head int) {
 	}
 }
 
-// multiplyState is y[t] = S q[t] for n vectors, S [rows, cols]; every part of S is read once.
-func multiplyState(y tile, state []float32, q tile, n, rows, cols int) {
-	for i := 0; i < rows; i += stateRows {
-		m := min(stateRows, rows-i)
-		prefetch(&state[i*cols], m*cols, m*cols)
-		for t := range n {
-			dots(y.data[t*y.rows+i:][:m], grid(state[i*cols:], cols), q.data[t*q.rows:][:cols], m)
-		}
-	}
-}
-
-// fold replays the h committed records of a head, which are loaded, from block Src into block Dst.
+// fold replays the h committed records of a head, which are loaded.
 func (g *mamba2Group) fold(head int) {
 	h, r := int(g.row.cursor.H), &g.records
 	before := replayWeights(g.weights[:h], r.decays)
 	for j := range h {
 		g.weights[j] *= r.dt[j]
 	}
-	foldRecords(g.p.State, g.row.cursor, head, before, g.weights[:h], r.x, r.b)
-}
-
-// foldRecords is block Dst = before * block Src + sum of weights[j] * x_j b_j^T for one head. x is overwritten; every
-// part of the block is read and written once.
-func foldRecords(s kernels.State, c kernels.Cursor, head int, before float32, weights []float32, x, b tile) {
-	for j, w := range weights {
-		scale(w, line(x, j))
-	}
-	src := grid(headState(s, c.Src, head, x.rows, b.rows), b.rows)
-	dst := grid(headState(s, c.Dst, head, x.rows, b.rows), b.rows)
-	product(dst, before, src, x.transposed(), b, x.rows, b.rows, len(weights))
+	g.saved.fold(head, before, g.weights[:h], r.x, r.b)
 }
 
 // finish gates y of token t, normalises it over the group and writes it out; y is overwritten.

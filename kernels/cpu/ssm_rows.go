@@ -67,13 +67,19 @@ type replayRow struct {
 	n      int // tokens that count
 	first  int // token of the batch at which it starts
 	cursor kernels.Cursor
+
+	scratch int32 // scratch block, -1 for none
+	stage   int32
 }
 
 func readRow(r kernels.Rows, c kernels.Cursors, i int) replayRow {
 	slot := i32(r.Slot)[i]
-	row := replayRow{slot: int(slot), n: int(i32(r.N)[i]), first: r.First + i*r.T}
+	row := replayRow{slot: int(slot), n: int(i32(r.N)[i]), first: r.First + i*r.T, scratch: -1}
 	if r.T == 0 {
 		row.first = int(i32(r.Start)[i])
+	}
+	if !r.Scratch.Nil() {
+		row.scratch, row.stage = i32(r.Scratch)[i], i32(r.Stage)[i]
 	}
 	if row.n < 0 || r.T > 0 && row.n > r.T {
 		panic(fmt.Sprintf("cpu: %d tokens in a row of %d", row.n, r.T))
@@ -109,24 +115,19 @@ func (r ring) gather(dst tile, i int32, n, col int) {
 	}
 }
 
-// rings are the four rings of one layer in one slot.
-type rings struct{ x, b, decay, conv ring }
+// rings are the rings of one layer in one slot; v and beta are empty unless there are two precisions.
+type rings struct{ x, b, decay, conv, v, beta ring }
 
-func ringsOf(s kernels.State, slot int) rings {
-	region := s.Rings.Slice(int64(slot)*s.RingStride, s.Layout.Bytes)
-	field := func(f kernels.Field) ring {
-		if f.DType != kernels.F32 {
-			panic(fmt.Sprintf("cpu: rings of %v: this device keeps float32", f.DType))
-		}
-		return ring{f32(region.Slice(f.Offset, int64(f.Rows)*int64(f.Cols)*4)), f.Rows, f.Cols}
-	}
-	return rings{field(s.Layout.X), field(s.Layout.B), field(s.Layout.Decay), field(s.Layout.Conv)}
+func ringsOf(s *kernels.State, slot int) rings {
+	region, l := s.Rings.Slice(int64(slot)*s.RingStride, s.Layout.Bytes), &s.Layout
+	return rings{ringOf(region, &l.X), ringOf(region, &l.B), ringOf(region, &l.Decay), ringOf(region, &l.Conv), ringOf(region, &l.V), ringOf(region, &l.Beta)}
 }
 
-// headState is head's [rows, cols] part of checkpoint block b.
-func headState(s kernels.State, b int32, head, rows, cols int) []float32 {
-	size := int64(rows*cols) * 4
-	return f32(s.Blocks.Slice(int64(b)*s.BlockStride+int64(head)*size, size))
+func ringOf(region kernels.Buffer, f *kernels.Field) ring {
+	if f.DType != kernels.F32 && f.Rows > 0 {
+		panic(fmt.Sprintf("cpu: rings of %v: this device keeps float32", f.DType))
+	}
+	return ring{f32(region.Slice(f.Offset, int64(f.Rows)*int64(f.Cols)*4)), f.Rows, f.Cols}
 }
 
 // convolution is the causal depthwise convolution with silu of one row's tokens.

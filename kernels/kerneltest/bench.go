@@ -29,6 +29,8 @@ type bench struct {
 	devices [sides]kernels.Device
 	arrays  []*array
 	wide    bool // matrices are views of wider ones
+
+	precision kernels.Precision // of the states of pools
 }
 
 // newBench seeds the case by its name, so that it can be repeated.

@@ -108,7 +108,7 @@ type plant struct {
 }
 
 func plants() []plant {
-	return slices.Concat(densePlants(), replayPlants(), attentionPlants(), slotPlants(), draftPlants())
+	return slices.Concat(densePlants(), replayPlants(), precisionPlants(), attentionPlants(), slotPlants(), draftPlants())
 }
 
 func densePlants() []plant {
@@ -173,6 +173,32 @@ func replayPlants() []plant {
 			p.State.Window.L++
 			p.State.Layout = kernels.Mamba2Ring(p.Dims, p.State.Window, kernels.F32)
 			o.Mamba2Step(p)
+		})},
+	}
+}
+
+func precisionPlants() []plant {
+	const m, d = "mamba2 {4 8 16 2 4}", "delta {2 4 8 16 4}"
+	return []plant{
+		{"the noise of another layer", m + " step T4 float16+sr/nvfp4", "blocks", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { p.State.Layer++; o.Mamba2Step(p) })},
+		{"rounding to nearest", m + " step T4 fp8+sr", "blocks", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) { p.State.Precision.Rounding = kernels.Nearest; o.Mamba2Step(p) })},
+		{"a copy not written", d + " step T4 float32/nvfp4", "copies", onDeltaStep(func(o kernels.Ops, p kernels.Delta) {
+			at := kernels.DeltaCheckpoint(p.Dims, p.State.Precision).LP.Values
+			undo(o, p.State.Blocks.Slice(at, p.State.Blocks.Size-at), func() { o.DeltaStep(p) })
+		})},
+		{"reads of HP", m + " step T4 float32/float16", "out", onMamba2Step(func(o kernels.Ops, p kernels.Mamba2) {
+			undo(o, p.State.Blocks, func() {
+				p.State.Precision = kernels.Precision{}
+				o.Mamba2Step(p)
+			})
+		})},
+		{"v not recorded", d + " step T4 float32/nvfp4", "records v", onDeltaStep(func(o kernels.Ops, p kernels.Delta) {
+			at := p.State.Layout.V.Offset
+			undo(o, p.State.Rings.Slice(at, p.State.Rings.Size-at), func() { o.DeltaStep(p) })
+		})},
+		{"an unfinished prefill rounded", m + " scratch float16+sr", "changed", onMamba2Scan(func(o kernels.Ops, p kernels.Mamba2) {
+			p.Rows.Scratch, p.Rows.Stage = kernels.Buffer{}, kernels.Buffer{}
+			o.Mamba2Scan(p)
 		})},
 	}
 }

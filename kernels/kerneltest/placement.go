@@ -55,8 +55,7 @@ func placementCase(b *bench, k layerKind) {
 			y.only(i).launch(o, s, step)
 		}
 	})
-	rings := []kernels.Field{p.layout.X, p.layout.B, p.layout.Decay, p.layout.Conv}
-	b.twin(p, q, x, y, rings, false)
+	b.twin(p, q, x, y, p.recordFields(), false)
 	for i, r := range rows {
 		if r.flushes(w) {
 			b.twins("block", []piece{p.blockPiece(r.dst)}, []piece{q.blockPiece(moved[len(moved)-1-i].dst)})

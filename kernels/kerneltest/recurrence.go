@@ -27,8 +27,9 @@ type call struct {
 
 // recurrence is a kind of SSM layer with its parameters.
 type recurrence interface {
-	layout(w kernels.Window, act kernels.DType) kernels.RingLayout
-	block() int    // elements of a state block
+	layout(w kernels.Window, act kernels.DType, p kernels.Precision) kernels.RingLayout
+	checkpoint(p kernels.Precision) kernels.CheckpointLayout
+	block() int    // elements of a state
 	inputs() []int // columns of the projections, in the order of call.in
 	conv() int     // which of them goes into the convolution ring
 	outputs() int
@@ -94,8 +95,12 @@ func newClampedMamba2(b *bench, d kernels.Mamba2Dims) recurrence {
 	return m
 }
 
-func (m *mamba2) layout(w kernels.Window, act kernels.DType) kernels.RingLayout {
+func (m *mamba2) layout(w kernels.Window, act kernels.DType, _ kernels.Precision) kernels.RingLayout {
 	return kernels.Mamba2Ring(m.dims, w, act)
+}
+
+func (m *mamba2) checkpoint(p kernels.Precision) kernels.CheckpointLayout {
+	return kernels.Mamba2Checkpoint(m.dims, p)
 }
 
 func (m *mamba2) block() int    { return m.dims.Inner() * m.dims.State }
@@ -141,8 +146,12 @@ func newDelta(b *bench, d kernels.DeltaDims) recurrence {
 	}
 }
 
-func (m *delta) layout(w kernels.Window, act kernels.DType) kernels.RingLayout {
-	return kernels.DeltaRing(m.dims, w, act, kernels.Precision{})
+func (m *delta) layout(w kernels.Window, act kernels.DType, p kernels.Precision) kernels.RingLayout {
+	return kernels.DeltaRing(m.dims, w, act, p)
+}
+
+func (m *delta) checkpoint(p kernels.Precision) kernels.CheckpointLayout {
+	return kernels.DeltaCheckpoint(m.dims, p)
 }
 
 func (m *delta) block() int { return m.dims.Values() * m.dims.KeyDim }

@@ -26,6 +26,7 @@ func families(short bool) []family {
 		{"moe", moeCases()},
 		{"ssm", ssmCases(short)},
 		{"walk", walkCases(short)},
+		{"precision", precisionCases(short)},
 		{"attention", attentionCases(short)},
 		{"sample", sampleCases(short)},
 		{"commit", commitCases()},

@@ -192,7 +192,7 @@ func (p *ssmPool) allowStep(rows []ssmRow) {
 	p.blocks.fixed()
 	for _, r := range rows {
 		for i := range r.n {
-			for _, f := range []kernels.Field{p.layout.X, p.layout.B, p.layout.Decay, p.layout.Conv} {
+			for _, f := range p.recordFields() {
 				p.rings.mutable = append(p.rings.mutable, p.ringRow(r.slot, f, r.position()+i).span)
 			}
 		}
@@ -208,13 +208,17 @@ func (p *ssmPool) compareStep(rows []ssmRow) {
 	p.b.close("records b", manyRoundings, p.records(rows, p.layout.B))
 	p.b.close("records decay", fewRoundings, p.records(rows, p.layout.Decay))
 	p.b.close("raw rows", exactly, p.records(rows, p.layout.Conv))
-	var flushed []piece
+	if p.layout.V.Rows > 0 {
+		p.b.close("records v", manyRoundings, p.records(rows, p.layout.V))
+		p.b.close("records beta", fewRoundings, p.records(rows, p.layout.Beta))
+	}
+	var flushed []int
 	for _, r := range rows {
 		if r.flushes(p.window) {
-			flushed = append(flushed, p.blockPiece(r.dst))
+			flushed = append(flushed, r.dst)
 		}
 	}
-	p.b.close("blocks", manyRoundings, flushed)
+	p.compareBlocks(flushed)
 }
 
 // records is what the rows append to one ring.
@@ -235,15 +239,15 @@ func foldCase(b *bench, k layerKind, w kernels.Window) {
 	p.fill(rows, false)
 	x := newBatch(p, rows, 0, 0)
 	x.out.fixed()
-	var folded []piece
+	var folded []int
 	for _, r := range rows {
 		if r.n > 0 && r.h > 0 {
-			folded = append(folded, p.blockPiece(r.dst))
+			folded = append(folded, r.dst)
 			p.blocks.mutable = append(p.blocks.mutable, p.blockPiece(r.dst).span)
 		}
 	}
 	b.run(func(o kernels.Ops, s side) { x.launch(o, s, fold) })
-	b.close("blocks", manyRoundings, folded)
+	p.compareBlocks(folded)
 }
 
 // scanRows is rows of the given lengths, at phase 0 and others in turn.
@@ -272,7 +276,7 @@ func scanCase(b *bench, k layerKind, w kernels.Window, lengths []int) {
 	p.compareScan(rows)
 }
 
-// allowScan lets a scan write its blocks and its convolution rings.
+// allowScan lets a scan write its blocks, scratch blocks and convolution rings.
 func (p *ssmPool) allowScan(rows []ssmRow) {
 	p.rings.fixed()
 	p.blocks.fixed()
@@ -280,7 +284,11 @@ func (p *ssmPool) allowScan(rows []ssmRow) {
 		if r.n == 0 {
 			continue
 		}
-		p.blocks.mutable = append(p.blocks.mutable, p.blockPiece(r.dst).span)
+		if r.publishes() {
+			p.blocks.mutable = append(p.blocks.mutable, p.blockPiece(r.dst).span)
+		} else {
+			p.scratch.mutable = append(p.scratch.mutable, p.scratchPiece(r.scratch).span)
+		}
 		for i := range p.layout.Conv.Rows {
 			p.rings.mutable = append(p.rings.mutable, p.ringRow(r.slot, p.layout.Conv, i).span)
 		}
@@ -290,18 +298,24 @@ func (p *ssmPool) allowScan(rows []ssmRow) {
 // compareScan compares the final blocks and the raw rows that the next token's convolution needs.
 func (p *ssmPool) compareScan(rows []ssmRow) {
 	p.b.Helper()
-	var blocks, tails []piece
+	var blocks []int
+	var scratch, tails []piece
 	for _, r := range rows {
 		if r.n == 0 {
 			continue
 		}
-		blocks = append(blocks, p.blockPiece(r.dst))
+		if r.publishes() {
+			blocks = append(blocks, r.dst)
+		} else {
+			scratch = append(scratch, p.scratchPiece(r.scratch))
+		}
 		end := r.position() + r.n
 		for i := max(0, end-p.kind.taps()+1); i < end; i++ {
 			tails = append(tails, p.ringRow(r.slot, p.layout.Conv, i))
 		}
 	}
-	p.b.close("blocks", manyRoundings, blocks)
+	p.compareBlocks(blocks)
+	p.b.close("scratch", manyRoundings, scratch)
 	p.b.close("raw tail", exactly, tails)
 }
 

@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"strconv"
 
@@ -14,7 +15,13 @@ type ssmRow struct {
 	origin, h, src, dst int
 	seed                uint64
 	first               int // first token in the batch; set by batch
+
+	scratch int   // scratch block, 0 for none
+	stage   int32 // kernels.Resume, kernels.Publish
 }
+
+// publishes reports whether a scan of the row ends in block dst.
+func (r ssmRow) publishes() bool { return r.scratch == 0 || r.stage&kernels.Publish != 0 }
 
 func (r ssmRow) position() int { return r.origin + r.h }
 
@@ -28,20 +35,32 @@ type ssmPool struct {
 	b             *bench
 	kind          recurrence
 	window        kernels.Window
+	precision     kernels.Precision
 	layout        kernels.RingLayout
+	checkpoint    kernels.CheckpointLayout
 	slots         int
 	blockStride   int
 	ringStride    int
 	blocks, rings *array
+	scratch       *array    // float32 states of scratchBlocks blocks
 	cursor        [4]*array // Origin, H, Src, Dst
 }
 
+const (
+	scratchBlocks = 12
+	ssmLayer      = 3 // which of a model's layers the pool is; a counter of stochastic rounding
+)
+
 func newSSMPool(b *bench, kind recurrence, w kernels.Window, slots, blocks int) *ssmPool {
-	p := &ssmPool{b: b, kind: kind, window: w, slots: slots, layout: kind.layout(w, b.devices[device].Activations())}
+	p := &ssmPool{b: b, kind: kind, window: w, precision: b.precision, slots: slots, layout: kind.layout(w, b.devices[device].Activations(), b.precision)}
+	p.checkpoint = kind.checkpoint(b.precision)
 	p.ringStride = int(p.layout.Bytes) + 256 // the next layer's
-	p.blockStride = kind.block()*4 + 512
+	p.blockStride = int(p.checkpoint.LP.End+3)&^3 + 512
 	p.rings = b.array("rings", encode(kernels.F32, nans(slots*p.ringStride/4)))
-	p.blocks = b.array("blocks", encode(kernels.F32, nans(blocks*p.blockStride/4)))
+	p.blocks = b.array("blocks", bytes.Repeat([]byte{0xff}, blocks*p.blockStride)) // NaN in every format that has one
+	if b.precision.Scratch() {
+		p.scratch = b.array("scratch", encode(kernels.F32, nans(scratchBlocks*(kind.block()+16))))
+	}
 	for i := range p.cursor {
 		p.cursor[i] = b.ints("cursor "+strconv.Itoa(i), make([]int, slots)...)
 	}
@@ -49,10 +68,14 @@ func newSSMPool(b *bench, kind recurrence, w kernels.Window, slots, blocks int) 
 }
 
 func (p *ssmPool) state(s side) kernels.State {
-	return kernels.State{
+	state := kernels.State{
 		Blocks: p.blocks.buf[s], BlockStride: int64(p.blockStride), Rings: p.rings.buf[s], RingStride: int64(p.ringStride),
-		Layout: p.layout, Window: p.window,
+		Layout: p.layout, Window: p.window, Precision: p.precision, Layer: ssmLayer,
 	}
+	if p.scratch != nil {
+		state.Scratch, state.ScratchStride = p.scratch.buf[s], int64(4*(p.kind.block()+16))
+	}
+	return state
 }
 
 func (p *ssmPool) cursors(s side) kernels.Cursors {
@@ -67,9 +90,15 @@ func (p *ssmPool) ringRow(slot int, f kernels.Field, token int) piece {
 	return piece{p.rings, span{from, from + size}, f.DType}
 }
 
+// blockPiece is all of a block, which is numbers only where they are float32.
 func (p *ssmPool) blockPiece(block int) piece {
 	from := block * p.blockStride
-	return piece{p.blocks, span{from, from + p.kind.block()*4}, kernels.F32}
+	return piece{p.blocks, span{from, from + int(p.checkpoint.LP.End)}, kernels.F32}
+}
+
+func (p *ssmPool) scratchPiece(block int) piece {
+	from := 4 * block * (p.kind.block() + 16)
+	return piece{p.scratch, span{from, from + 4*p.kind.block()}, kernels.F32}
 }
 
 // fill writes the cursors, committed records, convolution history and source blocks of the rows; dst blocks too where
@@ -87,10 +116,16 @@ func (p *ssmPool) fill(rows []ssmRow, withDst bool) {
 			cursors[i][r.slot] = v
 		}
 		p.fillRecords(rings, r, g)
-		fillBlock(blocks, p.blockPiece(r.src), g)
+		p.fillBlock(blocks, r.src, g)
 		if withDst {
-			fillBlock(blocks, p.blockPiece(r.dst), g)
+			p.fillBlock(blocks, r.dst, g)
 		}
+		if r.scratch > 0 && (r.stage&kernels.Resume != 0 || withDst && r.h > 0) {
+			copy(p.scratch.before[p.scratchPiece(r.scratch).from:], encode(kernels.F32, gaussian(g, p.kind.block(), 0.5)))
+		}
+	}
+	if p.scratch != nil {
+		p.b.set(p.scratch, p.scratch.before)
 	}
 	p.b.set(p.rings, rings)
 	p.b.set(p.blocks, blocks)
@@ -108,14 +143,42 @@ func (p *ssmPool) fillRecords(rings []byte, r ssmRow, g *rand.Rand) {
 		put(p.layout.X, r.origin+i, x)
 		put(p.layout.B, r.origin+i, b)
 		put(p.layout.Decay, r.origin+i, decay)
+		if p.layout.V.Rows > 0 {
+			put(p.layout.V, r.origin+i, gaussian(g, p.layout.V.Cols, 0.5))
+			put(p.layout.Beta, r.origin+i, uniform(g, p.layout.Beta.Cols, 0, 1))
+		}
 	}
 	for i := max(0, r.position()-p.kind.taps()+1); i < r.position(); i++ {
 		put(p.layout.Conv, i, gaussian(g, p.layout.Conv.Cols, 1))
 	}
 }
 
-func fillBlock(blocks []byte, at piece, g *rand.Rand) {
-	copy(blocks[at.from:], encode(kernels.F32, gaussian(g, (at.to-at.from)/4, 0.5)))
+// fillBlock writes a state into a block, and another one into the copy: who reads the wrong one is far off.
+func (p *ssmPool) fillBlock(blocks []byte, block int, g *rand.Rand) {
+	share := blocks[p.blockPiece(block).from:p.blockPiece(block).to]
+	for _, a := range p.copies() {
+		state, size := gaussian(g, p.kind.block(), 0.5), a.Rows*a.Cols
+		for h := range a.Heads {
+			a.EncodeHead(share, h, state[h*size:(h+1)*size], kernels.StateNoise{})
+		}
+	}
+}
+
+// copies is what a block holds: HP, and LP with two precisions.
+func (p *ssmPool) copies() []kernels.StateArray {
+	if p.precision.Two() {
+		return []kernels.StateArray{p.checkpoint.HP, p.checkpoint.LP}
+	}
+	return []kernels.StateArray{p.checkpoint.HP}
+}
+
+// recordFields is the rings that a step writes.
+func (p *ssmPool) recordFields() []kernels.Field {
+	l := p.layout
+	if l.V.Rows > 0 {
+		return []kernels.Field{l.X, l.B, l.Decay, l.Conv, l.V, l.Beta}
+	}
+	return []kernels.Field{l.X, l.B, l.Decay, l.Conv}
 }
 
 // batch is the rows of one launch and their activations.
@@ -125,6 +188,7 @@ type batch struct {
 	t              int // 0 = packed
 	first, tokens  int
 	slot, n, start *array
+	scratch, stage *array // where a row has a scratch block
 	in             []matrix
 	out            matrix
 }
@@ -141,11 +205,30 @@ func newBatch(p *ssmPool, rows []ssmRow, t, first int) *batch {
 	}
 	b, all := p.b, first+k.tokens+1
 	k.slot, k.n, k.start = b.ints("slot", slot...), b.ints("n", n...), b.ints("start", start...)
+	k.addScratch()
 	for i, cols := range p.kind.inputs() {
 		k.in = append(k.in, b.matrix("in "+strconv.Itoa(i), all, cols, k.tokensOf(i, all, cols)))
 	}
 	k.out = b.output("out", all, p.kind.outputs(), first, k.tokens)
 	return k
+}
+
+// addScratch says which rows have scratch blocks, if there is one.
+func (k *batch) addScratch() {
+	var scratch, stage []int
+	any := false
+	for _, r := range k.rows {
+		any = any || r.scratch > 0
+		stage = append(stage, int(r.stage))
+		if r.scratch > 0 {
+			scratch = append(scratch, r.scratch)
+		} else {
+			scratch = append(scratch, -1)
+		}
+	}
+	if any {
+		k.scratch, k.stage = k.pool.b.ints("scratch blocks", scratch...), k.pool.b.ints("stages", stage...)
+	}
 }
 
 // tokensOf is the numbers of projection i: those of a row by its seed, NaN elsewhere.
@@ -165,6 +248,9 @@ func (k *batch) kernelRows(s side) kernels.Rows {
 		for _, row := range k.rows {
 			r.MaxLen = max(r.MaxLen, row.n)
 		}
+	}
+	if k.scratch != nil {
+		r.Scratch, r.Stage = k.scratch.buf[s], k.stage.buf[s]
 	}
 	return r
 }
