@@ -104,6 +104,9 @@ func (m mixer) windows(dev kernels.Device, o WindowOptions, p kernels.Precision,
 	return nil
 }
 
+// coldBytes are more than caches hold, all windows together: states are cold when their turn comes.
+const coldBytes = 64 << 20
+
 // windowRun is one pair of L and T. Each graph is timed for itself and its fastest replay counts: what disturbs a run
 // only makes it slower, and short pieces are disturbed less often.
 type windowRun struct {
@@ -116,7 +119,10 @@ type windowRun struct {
 
 func (r *windowRun) build(m mixer, o WindowOptions, p kernels.Precision, w kernels.Window) error {
 	l := r.lab
-	r.sets = max(sets(float64(m.checkpoint(p).Bytes())*float64(o.Rows), 1, o.Small), 64/o.Rows)
+	r.sets = max(1, 64/o.Rows)
+	if !o.Small {
+		r.sets = max(r.sets, int(coldBytes/m.checkpoint(p).Bytes())/o.Rows)
+	}
 	phases := windowPhases(w, o.Rows*r.sets, l.rng.IntN)
 	s := newSSM(l, m, w, p, o.Rows*r.sets, o.Rows*w.T, func(slot int) int { return phases[max(slot-1, 0)] })
 	c := Case{Sets: r.sets, Run: s.steps(l, o.Rows, w.T, r.sets)}
