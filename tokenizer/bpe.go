@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/nlpodyssey/gotokenizers/models/bpemodel"
 	"github.com/nlpodyssey/gotokenizers/vocabulary"
 )
 
 // bpe is a byte-level BPE model: pieces of text to ids.
 type bpe struct {
 	vocabulary   *vocabulary.Vocabulary
-	merges       bpemodel.MergeMap
+	merges       mergeTable
 	filter       pairFilter
+	chars        charTable  // characters that merging starts from
 	byteIDs      [256]int32 // id of each byte's token; -1 for bytes UTF-8 never has
 	ignoreMerges bool       // a piece that is a token is that token, whatever the merges say
 }
@@ -38,9 +39,9 @@ func (f *pairFilter) mayHave(left, right int32) bool {
 	return f[word]>>bit&1 != 0
 }
 
-// addMerge enters a pair of ids; of equal pairs the last counts, as in the Rust library.
+// addMerge enters a pair of ids.
 func (m *bpe) addMerge(left, right, joined, rank int) {
-	m.merges.Set(left, right, bpemodel.MergeValue{Rank: rank, ID: joined})
+	m.merges.set(int32(left), int32(right), int32(joined), int32(rank))
 	m.filter.add(int32(left), int32(right))
 }
 
@@ -85,12 +86,7 @@ func (w *word) encode(m *bpe, out []int32, piece string) []int32 {
 		}
 	}
 	w.start(m, piece)
-	for len(w.queue) > 0 {
-		rank, at := w.queue.pop()
-		if w.symbols[at].rank == rank {
-			w.merge(m, at)
-		}
-	}
+	w.mergeAll(m)
 	for at := int32(0); at >= 0; at = w.symbols[at].next {
 		out = append(out, w.symbols[at].id)
 	}
@@ -106,18 +102,42 @@ func (w *word) spell(piece string) string {
 	return w.text.String()
 }
 
-// start makes a symbol of every byte and queues every merge that is possible.
+// start makes a symbol of every character that has one, else of every byte, and queues every merge that is possible.
 func (w *word) start(m *bpe, piece string) {
 	w.symbols = slices.Grow(w.symbols[:0], len(piece))
 	w.queue = slices.Grow(w.queue[:0], len(piece))
-	for i := range len(piece) {
-		w.symbols = append(w.symbols, symbol{
-			id: m.byteIDs[piece[i]], prev: int32(i - 1), next: int32(i + 1), rank: noMerge})
+	for i := 0; i < len(piece); {
+		if piece[i] >= utf8.RuneSelf {
+			if id, width, ok := m.chars.at(piece, i); ok {
+				w.add(id)
+				i += width
+				continue
+			}
+		}
+		w.add(m.byteIDs[piece[i]])
+		i++
 	}
-	w.symbols[len(piece)-1].next = -1
+	w.symbols[len(w.symbols)-1].next = -1
 	for at := range w.symbols {
 		w.offer(m, int32(at))
 	}
+}
+
+func (w *word) add(id int32) {
+	at := int32(len(w.symbols))
+	w.symbols = append(w.symbols, symbol{id: id, prev: at - 1, next: at + 1, rank: noMerge})
+}
+
+// mergeAll merges until nothing merges any more and returns the highest rank of the merges.
+func (w *word) mergeAll(m *bpe) (last int32) {
+	for len(w.queue) > 0 {
+		rank, at := w.queue.pop()
+		if w.symbols[at].rank == rank {
+			last = max(last, rank)
+			w.merge(m, at)
+		}
+	}
+	return last
 }
 
 // merge joins a symbol with its next one. Queue entries made for either before that
@@ -146,8 +166,8 @@ func (w *word) offer(m *bpe, at int32) {
 	if !m.filter.mayHave(s.id, right) {
 		return
 	}
-	if merge, ok := m.merges.Get(int(s.id), int(right)); ok {
-		s.rank, s.merged = int32(merge.Rank), int32(merge.ID)
+	if merge := m.merges.place(pairOf(s.id, right)); merge.rank != noMerge {
+		s.rank, s.merged = merge.rank, merge.joined
 		w.queue.push(s.rank, at)
 	}
 }

@@ -26,7 +26,13 @@ func libraryIDs(t *testing.T, tok *Tokenizer, model *bpemodel.BPEModel, piece st
 
 func TestMergingEqualsLibrary(t *testing.T) {
 	tok := demoTokenizer(t)
-	model := bpemodel.New(tok.model.vocabulary, &tok.model.merges, 0, 0, "", "", "", false)
+	merges := bpemodel.MergeMap{}
+	for _, e := range tok.model.merges.entries {
+		if e.rank != noMerge {
+			merges.Set(int(e.pair>>32), int(uint32(e.pair)), bpemodel.MergeValue{Rank: int(e.rank), ID: int(e.joined)})
+		}
+	}
+	model := bpemodel.New(tok.model.vocabulary, &merges, 0, 0, "", "", "", false)
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range 3000 {
 		var piece strings.Builder

@@ -7,11 +7,10 @@
 // detokenizer. What does not: chat templates (the text of one is only handed on),
 // stop strings, and which ids end a generation.
 //
-// The model's tables are those of github.com/nlpodyssey/gotokenizers (vocabulary and
-// merge map). Merging itself is one loop of our own for every piece length: the
-// library's Tokenize is quadratic in a piece without spaces (a request can hold
-// megabytes of that), and allocates a symbol a byte. The tests hold the loop to the
-// library's result.
+// The vocabulary is that of github.com/nlpodyssey/gotokenizers. Merging itself is one
+// loop of our own for every piece length: the library's Tokenize is quadratic in a
+// piece without spaces (a request can hold megabytes of that), and allocates a symbol
+// a byte. The tests hold the loop to the library's result.
 //
 // Ids equal those of the Rust library (0.22), down to its Unicode tables: version 16 in
 // split patterns, version 9 in NFC.

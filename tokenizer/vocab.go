@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nlpodyssey/gotokenizers/models/bpemodel"
 	"github.com/nlpodyssey/gotokenizers/vocabulary"
 )
 
@@ -67,10 +66,12 @@ func (t *Tokenizer) loadModel(data []byte) ([]string, error) {
 	if err := t.model.setBytes(); err != nil {
 		return nil, fmt.Errorf("vocab: %w", err)
 	}
-	t.model.merges = make(bpemodel.MergeMap, len(vocab))
-	if err := t.model.loadMerges(rawMerges); err != nil {
+	t.model.merges = newMergeTable(len(vocab))
+	limits := newCharLimits()
+	if err := t.model.loadMerges(rawMerges, limits); err != nil {
 		return nil, fmt.Errorf("merges: %w", err)
 	}
+	t.model.chars.fill(&t.model, limits, vocab)
 	return vocab, nil
 }
 
@@ -143,16 +144,19 @@ func newVocabulary(vocab []string) *vocabulary.Vocabulary {
 }
 
 // loadMerges reads merges, best first, as "a b" strings or ["a", "b"] pairs.
-func (m *bpe) loadMerges(data []byte) error {
+func (m *bpe) loadMerges(data []byte, limits charLimits) error {
 	if absent(data) {
 		return fmt.Errorf("missing")
 	}
 	c := cursor{data: data}
 	rank := 0
+	var joined []byte
 	return c.list('[', ']', func() error {
 		left, right, err := c.merge()
 		if err == nil && left != "" {
 			err = m.loadMerge(rank, left, right)
+			joined = appendTokenBytes(appendTokenBytes(joined[:0], left), right)
+			limits.add(joined, rank)
 		}
 		if err != nil {
 			return fmt.Errorf("merge %d: %w", rank, err)
