@@ -100,13 +100,15 @@ type Model struct {
 	OwnedBy     string `json:"owned_by"`
 	Root        string `json:"root"`
 	MaxModelLen int    `json:"max_model_len"`
+	VocabSize   int    `json:"vocab_size"` // token ids are below this
 }
 
 // Models lists the names under which the model is served.
 func (a *API) Models() []Model {
 	var out []Model
+	limits := a.config.Engine.Limits()
 	for _, name := range a.config.Models {
-		out = append(out, Model{name, "model", a.config.Created.Unix(), "reprise", a.config.Models[0], a.config.Engine.Limits().MaxLen})
+		out = append(out, Model{name, "model", a.config.Created.Unix(), "reprise", a.config.Models[0], limits.MaxLen, limits.Vocab})
 	}
 	return out
 }
