@@ -2,6 +2,7 @@ package attention
 
 import (
 	"fmt"
+	"math/rand/v2"
 
 	"reprise/kernels"
 )
@@ -114,6 +115,26 @@ func (p *Pool) SavePage(o kernels.Ops, page int, dst []byte) { o.Download(dst, p
 
 // LoadPage is the reverse.
 func (p *Pool) LoadPage(o kernels.Ops, src []byte, page int) { o.Upload(p.page(page), src) }
+
+// Noise fills all pages with small finite numbers, as elements and as scales of every type, and waits for it.
+func (p *Pool) Noise(dev kernels.Device) error {
+	if p.pages.Nil() {
+		return nil
+	}
+	block, random := make([]byte, min(p.pages.Size, 1<<20)), rand.New(rand.NewPCG(1, 2))
+	for i := range block {
+		block[i] = byte(random.Uint32()) & 0x37
+	}
+	dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) {
+		o.Upload(p.pages.Slice(0, int64(len(block))), block)
+		for at := int64(len(block)); at < p.pages.Size; {
+			n := min(at, p.pages.Size-at)
+			o.Copy(p.pages.Slice(at, n), p.pages.Slice(0, n))
+			at += n
+		}
+	}))
+	return dev.Wait(dev.Mark())
+}
 
 // CopyPage copies page src to page dst.
 func (p *Pool) CopyPage(o kernels.Ops, src, dst int) { o.Copy(p.page(dst), p.page(src)) }

@@ -111,6 +111,33 @@ func (e *Engine) bindDrafts(l *lane, steps, prefills, depth int) {
 	}
 }
 
+// fillCoins tosses for every draft of a lane's step rows.
+func (e *Engine) fillCoins(l *lane) {
+	if e.options.Synthetic == nil {
+		return
+	}
+	e.tosses++
+	for i := range l.steps {
+		for j := range l.plan.T {
+			at := i*l.plan.T + j
+			l.in.coin.host[at] = -1
+			if j+1 < l.steps[i].n && e.options.Synthetic.Coin(e.tosses, i, j) {
+				l.in.coin.host[at] = int32(at)
+			}
+		}
+	}
+}
+
+// toss makes the samples of the rows whose coin says so equal to the drafts behind them. A draft that the model itself
+// chooses is accepted whatever the coin says; on made-up weights that is as rare as any token.
+func (e *Engine) toss(o kernels.Ops, l *lane) {
+	n := l.commit.Step.Tokens - 1
+	if e.options.Synthetic == nil || l.commit.Step.T < 2 {
+		return
+	}
+	o.Scatter(kernels.Scatter{Dst: l.commit.Sampled, Index: l.in.coin.part(n), Value: l.batch.IDs.Slice(4, int64(n)*4), Count: n})
+}
+
 // openDrafts prepares the drafts of a slot: none, or those that were loaded with the rest of its state.
 func (e *Engine) openDrafts(o kernels.Ops, slot int, known []int32, loaded bool) {
 	if e.drafter == nil {

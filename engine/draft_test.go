@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -261,4 +262,42 @@ func TestNeverDraftingCostsNothing(t *testing.T) {
 	if widest != 1 {
 		t.Errorf("steps of %d tokens a row", widest)
 	}
+}
+
+// TestSyntheticAcceptance: the coin decides what is accepted, captured or not, at every position; what the model accepts by
+// itself, which a run without a coin shows, comes on top.
+func TestSyntheticAcceptance(t *testing.T) {
+	natural := syntheticRates(t, device(t), &spec.Synthetic{})
+	for name, dev := range map[string]kernels.Device{"eager": device(t), "captured": capturing{device(t)}} {
+		s := &spec.Synthetic{Chance: []float64{0.9, 0.2, 0.7}, Seed: 3}
+		for i, got := range syntheticRates(t, dev, s) {
+			const spread = 0.13 // three standard errors of the about 130 drafts that reach the last position
+			if want := s.Chance[i] + (1-s.Chance[i])*natural[i]; math.Abs(got-want) > spread {
+				t.Errorf("%s: position %d: %.2f of the drafts that were reached were accepted, want %.2f", name, i, got, want)
+			}
+		}
+	}
+}
+
+// syntheticRates is the share of accepted drafts, of those whose predecessors were, at each position.
+func syntheticRates(t *testing.T, dev kernels.Device, s *spec.Synthetic) [3]float64 {
+	t.Helper()
+	g := golden.Open(t, "qwen35-dense-tied-mtp")
+	e := openOn(t, dev, g, Options{MaxSeqs: 4, MaxTokens: 64, Drafts: 3, FixedDepth: true, Synthetic: s})
+	var all []*Sequence
+	for _, c := range g.Cases[:4] {
+		all = append(all, submit(t, e, greedy(c.Prompt, 400)))
+	}
+	for _, q := range all {
+		if r := read(t, q); r.err != nil {
+			t.Fatal(r.err)
+		}
+	}
+	a := e.Stats().Drafts
+	var out [3]float64
+	for i, reached := 0, a.Position[0].Drafted; i < 3; i++ {
+		out[i] = float64(a.Position[i].Accepted) / float64(max(reached, 1))
+		reached = a.Position[i].Accepted
+	}
+	return out
 }

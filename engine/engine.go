@@ -44,6 +44,7 @@ type Engine struct {
 	drafter    spec.Drafter // nil for plain decoding
 	control    *spec.Depth
 	depth      int            // drafts to propose in the next step
+	tosses     int            // steps whose drafts a coin accepts
 	records    []*spec.Record // of the sequences of the last step
 	collected  time.Time      // when a step was collected last
 	shared     *shared
@@ -54,7 +55,10 @@ type Engine struct {
 	needs      []states.Need
 	cursorHost []byte
 
+	omit *omitting // operations to capture with; nil = all
+
 	incoming  chan *seq
+	tasks     chan func() // to run between steps
 	wake      chan struct{}
 	nextID    atomic.Int64
 	queued    atomic.Int64 // submitted and not yet running
@@ -86,9 +90,10 @@ func build(dev kernels.Device, m model.Model, spec model.Spec, p *Plan, o Option
 	o = o.withDefaults(dev, spec.Vocab)
 	e := &Engine{
 		dev: dev, model: m, spec: spec, options: o, plan: p, log: o.Log,
-		limits:   Limits{Vocab: spec.Vocab, MaxLen: p.MaxLen, MaxLogProbs: o.MaxLogProbs, EOS: union(spec.EOS, o.EOS)},
+		limits:   Limits{Vocab: spec.Vocab, MaxLen: p.MaxLen, MaxLogProbs: o.MaxLogProbs, EOS: union(spec.EOS, o.EOS), Declared: o.Declared},
 		seqs:     make(map[sched.ID]*seq),
 		incoming: make(chan *seq, o.MaxQueue),
+		tasks:    make(chan func(), 1),
 		wake:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 	}
@@ -107,6 +112,11 @@ func (e *Engine) allocate() error {
 	}
 	if e.kv, err = attention.NewPool(e.dev, p.KV); err != nil {
 		return err
+	}
+	if e.options.Declared {
+		if err := e.kv.Noise(e.dev); err != nil {
+			return err
+		}
 	}
 	if e.tables, err = sampler.New(e.dev, p.Sampler, e.spec.Hidden, e.dev.Activations()); err != nil {
 		return err
@@ -143,7 +153,11 @@ func (e *Engine) allocate() error {
 
 func (e *Engine) geometry() geometry {
 	p := e.plan
-	return geometry{seqs: p.rows(), tokens: p.MaxTokens, rows: p.MaxTokens, top: p.Sampler.MaxTop}
+	g := geometry{seqs: p.rows(), tokens: p.MaxTokens, rows: p.MaxTokens, top: p.Sampler.MaxTop}
+	if e.options.Synthetic != nil {
+		g.coins = g.rows
+	}
+	return g
 }
 
 func union(a, b []int32) []int32 {
@@ -274,6 +288,8 @@ func (e *Engine) takeIncoming() {
 		select {
 		case q := <-e.incoming:
 			e.accept(q)
+		case f := <-e.tasks:
+			f()
 		default:
 			return
 		}

@@ -68,7 +68,7 @@ func OpenForced(dev kernels.Device, src Source, t Texts, seed uint64) (*Forced, 
 	if err := t.validate(config.Spec().Vocab); err != nil {
 		return nil, err
 	}
-	m, tensors, err := src.load(dev, config, t.maxTokens(), seed)
+	m, tensors, err := src.load(dev, config, t.maxTokens(), Options{Seed: seed})
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 type graph struct {
 	rows, t         int
 	forward, finish kernels.Graph
-	draft           kernels.Graph // of as many drafts as there may be; nil without a drafter
-	lane            *lane         // what the programs were bound to
+	drafts          []kernels.Graph // by depth; nil where no step of the engine proposes so many
+	lane            *lane           // what the programs were bound to
 }
 
 // graphs are the captured steps, by T, in order of rows.
@@ -44,14 +44,10 @@ func (e *Engine) capture(g geometry) error {
 	if !e.dev.Graphs() {
 		return nil
 	}
-	begin, bytes, sizes := time.Now(), int64(0), buckets(g.seqs)
-	depths := []int{1}
-	if e.plan.Window.T > 1 {
-		depths = append(depths, e.plan.Window.T)
-	}
+	begin, p := time.Now(), GraphPlan{Rows: buckets(g.seqs), T: e.lengths()}
 	e.graphs = graphs{}
-	for _, t := range depths {
-		for _, rows := range sizes {
+	for _, t := range p.T {
+		for _, rows := range p.Rows {
 			if rows*t > g.tokens {
 				break
 			}
@@ -60,16 +56,49 @@ func (e *Engine) capture(g geometry) error {
 				return fmt.Errorf("capturing a step of %d rows x %d: %w", rows, t, err)
 			}
 			e.graphs[t] = append(e.graphs[t], c)
-			bytes += c.bytes()
+			c.count(&p)
 		}
 	}
-	e.plan.Graphs = GraphPlan{Rows: sizes, T: depths, Bytes: bytes, Took: time.Since(begin)}
+	p.Took = time.Since(begin)
+	e.plan.Graphs = p
 	return nil
+}
+
+// lengths are the tokens of step rows that steps are captured for: with adaptive depth all that it may choose, else
+// plain steps and the deepest.
+func (e *Engine) lengths() []int {
+	most := e.plan.Window.T
+	if most > 1 && e.options.FixedDepth {
+		return []int{1, most}
+	}
+	var out []int
+	for t := 1; t <= most; t++ {
+		out = append(out, t)
+	}
+	return out
+}
+
+// depths are the drafts that are captured behind every step: what follows a step does not depend on how deep it was.
+func (e *Engine) depths() []int {
+	if e.drafter == nil {
+		return nil
+	}
+	var out []int
+	if e.drafter.Follows() {
+		out = append(out, 0)
+	}
+	for _, t := range e.lengths() {
+		if t > 1 {
+			out = append(out, t-1)
+		}
+	}
+	return out
 }
 
 func (e *Engine) captureStep(rows, t int) (*graph, error) {
 	copied := *e.lanes[0] // the device side of both lanes is the same
 	l := &copied
+	l.omit = e.omit
 	e.bind(l, counts{steps: rows, t: t, tokens: rows * t, samples: rows * t})
 	forward, finish := e.programs(l)
 	g := &graph{rows: rows, t: t, lane: l}
@@ -77,21 +106,28 @@ func (e *Engine) captureStep(rows, t int) (*graph, error) {
 	if g.forward, err = e.dev.Capture(forward); err != nil {
 		return nil, err
 	}
-	if g.finish, err = e.dev.Capture(finish); err != nil || e.drafter == nil {
+	if g.finish, err = e.dev.Capture(finish); err != nil {
 		return g, err
 	}
-	e.bindDrafts(l, rows, 0, e.options.Drafts)
 	l.source = l
-	g.draft, err = e.dev.Capture(e.drafting(l))
-	return g, err
+	g.drafts = make([]kernels.Graph, 1+e.options.Drafts)
+	for _, k := range e.depths() {
+		e.bindDrafts(l, rows, 0, k)
+		if g.drafts[k], err = e.dev.Capture(e.drafting(l)); err != nil {
+			return g, err
+		}
+	}
+	return g, nil
 }
 
-func (g *graph) bytes() int64 {
-	n := g.forward.Bytes() + g.finish.Bytes()
-	if g.draft != nil {
-		n += g.draft.Bytes()
+// count adds a step's graphs to the plan.
+func (g *graph) count(p *GraphPlan) {
+	for _, c := range append([]kernels.Graph{g.forward, g.finish}, g.drafts...) {
+		if c != nil {
+			p.Count++
+			p.Bytes += c.Bytes()
+		}
 	}
-	return n
 }
 
 // graph is the captured step that a filled lane fits, padded with null rows; nil if there is none.
@@ -116,6 +152,9 @@ func (l *lane) pad(rows int) {
 		in.draftSlot.host[i], in.draftWant.host[i] = 0, -1
 		for j := range t {
 			at := i*t + j
+			if at < len(in.coin.host) {
+				in.coin.host[at] = -1
+			}
 			in.rowToken.host[at], in.rowSlot.host[at], in.rowTarget.host[at], in.rowDepth.host[at] = int32(at), 0, -1, int32(j)
 		}
 	}

@@ -17,6 +17,7 @@ type geometry struct {
 	seqs   int // step rows, and prefill rows
 	tokens int // of a step, padding included
 	rows   int // sampled rows
+	coins  int // 0, or rows
 	top    int // log probabilities a sampled row
 }
 
@@ -48,6 +49,7 @@ type lane struct {
 	finish          kernels.Program
 	download        kernels.Program
 	hidden          kernels.Mat // set by forward, on the device's goroutine
+	omit            *omitting   // operations of a step that was captured without some; nil = all
 	source          *lane       // whose forward computes this step: its own, or a captured one
 
 	step    spec.Step // for the drafter, if it is to see this step
@@ -80,6 +82,7 @@ type inputs struct {
 	following                              field // [seqs]
 	draftSlot, draftWant                   field // [seqs] by row, step rows first
 	rowToken, rowSlot, rowTarget, rowDepth field // [rows]
+	coin                                   field // [coins] where a coin accepts the draft behind the row, the row; else -1
 }
 
 // outputs is where a step's results arrive.
@@ -100,7 +103,7 @@ type field struct {
 // part is the first n entries on the device.
 func (f field) part(n int) kernels.Buffer { return f.dev.Slice(0, int64(n)*4) }
 
-func (g geometry) inputWords() int  { return 11*g.seqs + g.tokens + 4*g.rows }
+func (g geometry) inputWords() int  { return 11*g.seqs + g.tokens + 4*g.rows + g.coins }
 func (g geometry) outputWords() int { return 5*g.seqs + 3*g.rows + 2*g.rows*g.top }
 
 func newShared(dev kernels.Device, g geometry) (*shared, error) {
@@ -143,6 +146,7 @@ func (in *inputs) cut(g geometry, dev kernels.Buffer) {
 	for _, f := range []*field{&in.rowToken, &in.rowSlot, &in.rowTarget, &in.rowDepth} {
 		*f = c.cut(g.rows)
 	}
+	in.coin = c.cut(g.coins)
 }
 
 func (out *outputs) cut(g geometry, dev kernels.Buffer) {

@@ -31,10 +31,11 @@ func (e *Engine) drafting(l *lane) kernels.Program {
 func (e *Engine) programs(l *lane) (forward, finish kernels.Program) {
 	forward = kernels.ProgramFunc(func(o kernels.Ops) {
 		o.Begin(l.begin)
-		l.hidden = e.model.Forward(o, &l.batch)
+		l.hidden = e.model.Forward(l.omit.of(o), &l.batch)
 	})
 	finish = kernels.ProgramFunc(func(o kernels.Ops) {
-		e.tables.Run(o, e.model, l.hidden, l.rows)
+		e.tables.Run(l.omit.of(o), e.model, l.hidden, l.rows)
+		e.toss(o, l)
 		o.Commit(l.commit)
 	})
 	return forward, finish
@@ -104,8 +105,8 @@ func (e *Engine) launch() bool {
 	e.dev.Submit(l.download)
 	switch {
 	case !l.drafts:
-	case g != nil && l.depth == e.options.Drafts:
-		e.dev.Replay(g.draft)
+	case g != nil && g.drafts[l.depth] != nil:
+		e.dev.Replay(g.drafts[l.depth])
 	default:
 		e.dev.Submit(l.draft)
 	}
@@ -190,7 +191,14 @@ func (e *Engine) admit(p *sched.Plan) {
 		if e.sched.Upper(a.ID) == 0 {
 			known = nil
 		}
+		declared := int32(0)
+		if !swapped && e.sched.Upper(a.ID) > 0 {
+			declared = int32(q.request.Declared)
+		}
 		e.dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) {
+			if declared > 0 {
+				o.Upload(e.ssm.Cursors().Origin.Slice(int64(slot)*4, 4), bytesOf([]int32{declared}))
+			}
 			e.tables.Set(o, slot, tables)
 			e.openDrafts(o, slot, known, swapped)
 		}))
@@ -212,6 +220,7 @@ func (e *Engine) fill(l *lane) {
 		steps: len(p.Steps), t: p.T, prefills: len(p.Prefills), tokens: f.tokens, longest: f.longest, samples: f.samples, top: f.top,
 	})
 	l.depth = max(f.depth, 0)
+	e.fillCoins(l)
 	if l.drafts = f.drafts; l.drafts {
 		e.bindDrafts(l, len(l.steps), len(l.prefills), f.depth)
 	}

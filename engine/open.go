@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"reprise/kernels"
 	"reprise/model"
@@ -41,8 +43,9 @@ func Open(dev kernels.Device, src Source, o Options) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec, want := config.Spec(), config.Want()
+	spec := config.Spec()
 	o = o.withDefaults(dev, spec.Vocab)
+	want := wanted(config, o)
 	p, err := makePlan(config, o, dev.Activations(), dev.MemoryFree())
 	if err != nil {
 		return nil, err
@@ -50,7 +53,7 @@ func Open(dev kernels.Device, src Source, o Options) (*Opened, error) {
 	if err := supported(dev, p); err != nil {
 		return nil, err
 	}
-	m, tensors, err := src.load(dev, config, p.MaxTokens, o.Seed)
+	m, tensors, err := src.load(dev, config, p.MaxTokens, o)
 	if err != nil {
 		return nil, err
 	}
@@ -72,12 +75,12 @@ func supported(dev kernels.Device, p *Plan) error {
 
 // load reads the weights onto dev, for batches of up to maxTokens tokens. The tensors are the caller's to close, behind the
 // model.
-func (s Source) load(dev kernels.Device, config model.Config, maxTokens int, seed uint64) (model.Model, tensors, error) {
-	tensors, err := s.open(config.Want(), seed)
+func (s Source) load(dev kernels.Device, config model.Config, maxTokens int, o Options) (model.Model, tensors, error) {
+	tensors, err := s.open(wanted(config, o), o.Seed)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := config.Load(dev, tensors, maxTokens)
+	m, err := config.Load(dev, o.visible(tensors), maxTokens)
 	if err != nil {
 		tensors.Close()
 		return nil, nil, fmt.Errorf("%s: %w", s.Folder.Name, err)
@@ -87,6 +90,33 @@ func (s Source) load(dev kernels.Device, config model.Config, maxTokens int, see
 		return nil, nil, err
 	}
 	return m, tensors, nil
+}
+
+// wanted lists the tensors that the model is loaded from: those of the drafting head only if it drafts.
+func wanted(c model.Config, o Options) []model.TensorSpec {
+	if o.headDrafts() {
+		return c.Want()
+	}
+	return slices.DeleteFunc(slices.Clone(c.Want()), func(t model.TensorSpec) bool { return ofHead(t.Name) })
+}
+
+// ofHead reports whether a tensor belongs to the drafting head, in whichever tree of a checkpoint.
+func ofHead(name string) bool {
+	return strings.HasPrefix(name, "mtp.") || strings.Contains(name, ".mtp.")
+}
+
+// headless is a checkpoint without its drafting head.
+type headless struct{ model.Tensors }
+
+// Has denies the head.
+func (h headless) Has(name string) bool { return !ofHead(name) && h.Tensors.Has(name) }
+
+// visible is what a model may load of a checkpoint.
+func (o Options) visible(t model.Tensors) model.Tensors {
+	if o.headDrafts() {
+		return t
+	}
+	return headless{t}
 }
 
 func tensorBytes(want []model.TensorSpec) int64 {

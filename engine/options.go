@@ -23,6 +23,8 @@ type Options struct {
 	Drafts         int              // num_speculative_tokens: drafts a step at most; 0 = plain decoding
 	DraftMethod    spec.Method      // "method" of --speculative-config; "" = mtp
 	FixedDepth     bool             // "adaptive": false: always Drafts, whatever they gain
+	Synthetic      *spec.Synthetic  // accept drafts by a coin: only to measure steps on made-up weights; nil = never
+	Declared       bool             // requests may declare tokens to be computed; the cache begins with made-up numbers
 	MinMatch       int              // "prompt_lookup_min" of method ngram; 0 = 2
 	MaxMatch       int              // "prompt_lookup_max" of method ngram; 0 = max(5, MinMatch)
 	MaxLogProbs    int              // --max-logprobs; -1 = the vocabulary, 0 = only the token's own
@@ -33,6 +35,9 @@ type Options struct {
 	EOS            []int32          // end-of-sequence ids besides the model's
 	Log            *slog.Logger     // nil = silent
 }
+
+// headDrafts reports whether the model's own head drafts.
+func (o Options) headDrafts() bool { return o.Drafts > 0 && o.DraftMethod == spec.MTPHead }
 
 func (o Options) withDefaults(dev kernels.Device, vocab int) Options {
 	cpu := dev.Activations() == kernels.F32

@@ -44,6 +44,8 @@ type Plan struct {
 	Graphs                     GraphPlan
 
 	Weights, Activations, StateBytes, ScratchBytes, RingBytes, KVBytes, SamplerBytes, DraftBytes int64
+
+	Speculation Speculation
 }
 
 // Footprint is what one sequence takes of the caches.
@@ -64,9 +66,18 @@ func (p *Plan) longest() int {
 	return min(p.MaxSeqs, p.SSM.Blocks-1, (p.KV.Pages-1)/max(p.KV.TableStride(), 1))
 }
 
+// Speculation is what drafts add to a plan of the same L. All but the drafter's own memory (Plan.DraftBytes) is part of
+// other entries.
+type Speculation struct {
+	SlotBytes   int64 // of the rings of each slot: T-1 records and convolution rows a layer
+	HeadWeights int64
+	HeadKV      int64 // a token's keys and values in the caches of the drafting head
+}
+
 // GraphPlan says which steps are captured, and what that cost.
 type GraphPlan struct {
 	Rows, T []int
+	Count   int // graphs: two a step, and one for each depth of drafts behind it
 	Bytes   int64
 	Took    time.Duration
 }
@@ -75,7 +86,7 @@ type GraphPlan struct {
 func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*Plan, error) {
 	shape := config.Spec()
 	p := &Plan{MaxLen: o.MaxLen, MaxSeqs: o.MaxSeqs, MaxTokens: o.MaxTokens}
-	p.Weights, p.Activations = tensorBytes(config.Want()), config.ActivationBytes(act, o.MaxTokens)
+	p.Weights, p.Activations = tensorBytes(wanted(config, o)), config.ActivationBytes(act, o.MaxTokens)
 	if err := p.limits(shape, o); err != nil {
 		return nil, err
 	}
@@ -97,6 +108,7 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 	if err := p.drafting(shape, o); err != nil {
 		return nil, err
 	}
+	p.Speculation = p.added(config, o)
 	p.Sampler = sampler.Config{
 		Slots: p.MaxSeqs + 1, Vocab: shape.Vocab, Drafts: o.Drafts,
 		MaxTop:  max(o.MaxLogProbs, 1), // even a request for none needs the token's own
@@ -173,6 +185,16 @@ func (p *Plan) drafting(s model.Spec, o Options) error {
 		p.KV.MTPLayers = s.MTP.AttentionLayers
 	}
 	return nil
+}
+
+// added is what the plan has because of drafts.
+func (p *Plan) added(config model.Config, o Options) (s Speculation) {
+	plain, kv := p.SSM, p.KV
+	plain.Window.T, kv.MTPLayers = 1, 0
+	s.SlotBytes = p.SSM.SlotBytes() - plain.SlotBytes()
+	s.HeadKV = (p.KV.PageBytes() - kv.PageBytes()) / int64(p.KV.PageTokens)
+	s.HeadWeights = tensorBytes(wanted(config, o)) - tensorBytes(wanted(config, Options{}))
+	return s
 }
 
 // mtp and lookup size the drafters.
@@ -290,21 +312,20 @@ func (p *Plan) String() string {
 	line("replay rings", p.RingBytes, "%d x %s", p.SSM.Slots-1, bytesText(p.SSM.SlotBytes()))
 	line("KV pages", p.KVBytes, "%d x %d tokens x %s, %s", p.KV.Pages-1, p.KV.PageTokens, bytesText(p.KV.PageBytes()/int64(p.KV.PageTokens)), p.KV.DType)
 	if p.DraftBytes > 0 {
-		line("drafter", p.DraftBytes, "%d drafts a step at most, %d KV layers of its own (%s of the pages)", p.Window.T-1, p.KV.MTPLayers, bytesText(p.mtpBytes()))
+		s, more := p.Speculation, p.Window.T-1
+		line("drafter", p.DraftBytes, "%d drafts a step at most", more)
+		line("  of weights", s.HeadWeights, "the drafting head")
+		line("  of rings", s.SlotBytes*int64(p.SSM.Slots), "%d x %s, %d more records and convolution rows a layer", p.SSM.Slots-1, bytesText(s.SlotBytes), more)
+		line("  of KV pages", s.HeadKV*int64(p.KV.Pages*p.KV.PageTokens), "%d layers of the drafting head, %s a token", p.KV.MTPLayers, bytesText(s.HeadKV))
 	}
 	f := p.Footprint()
 	line("a sequence", f.State+f.Replay, "state %s, replay %s, and %s a token; %d at once, %d of the whole context",
 		bytesText(f.State), bytesText(f.Replay), bytesText(f.Token), f.Most, p.longest())
 	line("sampler", p.SamplerBytes, "%d slots, %d log probabilities a token", p.Sampler.Slots-1, p.Sampler.MaxTop)
 	if g := p.Graphs; len(g.Rows) > 0 {
-		line("graphs", g.Bytes, "captured in %.1f s for T = %v and rows %v", g.Took.Seconds(), g.T, g.Rows)
+		line("graphs", g.Bytes, "%d captured in %.1f s for T = %v and rows %v", g.Count, g.Took.Seconds(), g.T, g.Rows)
 	}
 	return b.String()
-}
-
-// mtpBytes is the share of the KV pages that belongs to the MTP head.
-func (p *Plan) mtpBytes() int64 {
-	return p.KVBytes / max(1, int64(p.KV.Layers+p.KV.MTPLayers)) * int64(p.KV.MTPLayers)
 }
 
 // bytesText is a size as a person reads it.

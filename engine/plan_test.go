@@ -1,32 +1,88 @@
 package engine
 
 import (
+	"strings"
 	"testing"
 
 	"reprise/internal/golden"
+	"reprise/kernels"
 	"reprise/spec"
 )
 
-// TestContextOfFewPages: n pages hold a sequence of all their tokens; drafts of the model's head need room of their own.
-func TestContextOfFewPages(t *testing.T) {
-	for _, c := range []struct {
-		o    Options
-		want int
-	}{
-		{Options{}, 128}, {Options{Drafts: 3, DraftMethod: spec.NGram}, 128}, {Options{Drafts: 1}, 128}, {Options{Drafts: 3}, 126},
-	} {
-		c.o.KVBlocks, c.o.PageTokens, c.o.FixedDepth = 8, 16, true
-		e := open(t, golden.Open(t, "qwen35-moe-mtp"), c.o)
-		if got := e.Limits().MaxLen; got != c.want {
-			t.Errorf("%+v: a context of %d tokens, want %d", c.o, got, c.want)
+// TestSpeculationInThePlan: at equal L drafts add T-1 records and convolution rows a slot and layer, and with the model's
+// head its weights and its keys and values; nothing else, and memory short of sequences counts the same.
+func TestSpeculationInThePlan(t *testing.T) {
+	for _, name := range tinyDrafting() {
+		g := golden.Open(t, name)
+		config, err := ParseConfig(g.Folder)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if out := read(t, submit(t, e, greedy([]int32{5, 6, 7}, 1000))); len(out.tokens) != c.want-3 || out.err != nil {
-			t.Errorf("%+v: %d tokens, error %v", c.o, len(out.tokens), out.err)
+		plan := func(method spec.Method, drafts int, free int64) *Plan {
+			o := Options{MaxLen: 256, MaxSeqs: 200, MaxTokens: 64, PageTokens: 16, KVBlocks: 400, Window: 32, Drafts: drafts, DraftMethod: method, MinMatch: 2, MaxMatch: 3, MemoryFraction: 1}
+			p, err := makePlan(config, o, kernels.F32, free)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
 		}
-		r := greedy(make([]int32, c.want), 0) // a prompt that is scored only fills it too
-		r.PromptLogProbs = 0
-		if out := read(t, submit(t, e, r)); len(out.prompt) != c.want-1 || out.err != nil {
-			t.Errorf("%+v: %d scores, error %v", c.o, len(out.prompt), out.err)
+		const plenty, drafts = 64 << 30, 3
+		shape, plain := config.Spec(), plan("", 0, plenty)
+		for _, method := range []spec.Method{spec.MTPHead, spec.NGram} {
+			p := plan(method, drafts, plenty)
+			s := p.Speculation
+			if got, want := s.SlotBytes, slotGrowth(shape.Mamba2, shape.Mamba2Layers, shape.Delta, shape.DeltaLayers, drafts); max(got-want, want-got) >= 4*256*int64(shape.Mamba2Layers+shape.DeltaLayers) { // four arrays a layer, each padded to 256 bytes
+				t.Errorf("%s %s: %d bytes more a slot, records and rows have %d", name, method, got, want)
+			}
+			head := int64(2 * shape.KVHeads * shape.HeadDim * shape.MTP.AttentionLayers * 4)
+			if method == spec.NGram {
+				head = 0
+			}
+			if s.HeadKV != head || (s.HeadWeights > 0) != (method == spec.MTPHead) {
+				t.Errorf("%s %s: %d bytes a token, want %d; %d bytes of weights", name, method, s.HeadKV, head, s.HeadWeights)
+			}
+			for _, d := range []struct {
+				what            string
+				with, add, bare int64
+			}{
+				{"weights", p.Weights, s.HeadWeights, plain.Weights},
+				{"rings", p.RingBytes, s.SlotBytes * int64(p.SSM.Slots), plain.RingBytes},
+				{"blocks", p.StateBytes, 0, plain.StateBytes},
+				{"pages", p.KVBytes, s.HeadKV * int64(p.KV.Pages*p.KV.PageTokens), plain.KVBytes},
+			} {
+				if d.with != d.bare+d.add {
+					t.Errorf("%s %s: %s take %d, %d without drafts, %d printed as added", name, method, d.what, d.with, d.bare, d.add)
+				}
+			}
+			if text := p.String(); !strings.Contains(text, "3 more records and convolution rows") {
+				t.Errorf("the printed plan hides what drafts add:\n%s", text)
+			}
+		}
+		checkConcurrency(t, name, plan)
+	}
+}
+
+// slotGrowth is what so many more records and convolution rows take in all layers, in float32.
+func slotGrowth(m kernels.Mamba2Dims, mamba int, d kernels.DeltaDims, delta, more int) int64 {
+	out := 0
+	if mamba > 0 {
+		out += mamba * (m.Inner() + m.Groups*m.State + m.Heads + m.Conv())
+	}
+	if delta > 0 {
+		out += delta * (d.Values() + d.Keys() + d.ValueHeads + d.Conv())
+	}
+	return int64(4 * more * out)
+}
+
+// checkConcurrency: with too little memory, the sequences that are left are those whose state fits half of what the rest
+// leaves.
+func checkConcurrency(t *testing.T, name string, plan func(spec.Method, int, int64) *Plan) {
+	for _, drafts := range []int{0, 3} {
+		all := plan(spec.MTPHead, drafts, 64<<30)
+		per := all.SSM.BlockBytes() + all.SSM.SlotBytes()
+		free := all.Weights + all.Activations + all.SamplerBytes + all.DraftBytes + 2*50*per
+		if p := plan(spec.MTPHead, drafts, free); p.MaxSeqs != 50 || int64(p.SSM.Slots-1) != 50 {
+			t.Errorf("%s, %d drafts: memory for 50 sequences of %d bytes runs %d", name, drafts, per, p.MaxSeqs)
 		}
 	}
 }

@@ -20,7 +20,10 @@ type Request struct {
 	// LogProbs and PromptLogProbs are how many alternatives to report with each token; -1 = no log probabilities.
 	LogProbs       int
 	PromptLogProbs int
-	NoDrafts       bool // never decode it speculatively; the output is the same
+	// Declared is how many of the first prompt tokens are taken to be computed already, to whatever the memory holds: with
+	// Options.Declared only, to measure long contexts on made-up weights.
+	Declared int
+	NoDrafts bool // never decode it speculatively; the output is the same
 }
 
 // Alternative is a candidate token and its log probability under the model's raw logits.
@@ -149,6 +152,8 @@ func (r *Request) validate(l Limits) error {
 		return &FieldError{"prompt", fmt.Sprintf("%d tokens do not fit the context of %d tokens with room for an answer", n, l.MaxLen)}
 	}
 	switch {
+	case r.Declared < 0 || r.Declared >= len(r.Prompt) || r.Declared > 0 && !l.Declared:
+		return &FieldError{"prompt", fmt.Sprintf("%d tokens cannot be declared to be computed", r.Declared)}
 	case r.MaxTokens < 0:
 		return &FieldError{"max_tokens", "must not be negative"}
 	case r.MinTokens < 0 || r.MinTokens > r.MaxTokens:
@@ -181,4 +186,5 @@ type Limits struct {
 	MaxLen      int // prompt + output
 	MaxLogProbs int
 	EOS         []int32
+	Declared    bool // tokens may be declared to be computed
 }

@@ -40,7 +40,7 @@ func (q *seq) schedule(drafts int) sched.Request {
 	if q.plain() {
 		drafts = 0
 	}
-	return sched.Request{ID: q.id, Prompt: len(q.request.Prompt), Limit: q.limit, Drafts: drafts}
+	return sched.Request{ID: q.id, Prompt: len(q.request.Prompt), Limit: q.limit, Drafts: drafts, Computed: q.request.Declared}
 }
 
 // tables is what the sampler's slot tables are set from. prefilled says that the whole sequence but its last token is in

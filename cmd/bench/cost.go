@@ -33,36 +33,85 @@ func (c coster) weights(tokens int) (out cost) {
 		untied = untied || strings.HasSuffix(t.Name, "lm_head.weight")
 	}
 	for _, t := range c.want {
-		if strings.HasPrefix(t.Name, "mtp.") || strings.Contains(t.Name, "embed") && untied {
+		if ofHead(t.Name) || strings.Contains(t.Name, "embed") && untied {
 			continue
 		}
 		n := 1.0
 		for _, d := range t.Shape {
 			n *= float64(d)
 		}
-		read, used := 1.0, 1.0
-		if strings.Contains(t.Name, ".experts.") {
-			used = float64(c.spec.TopK) / float64(c.spec.Experts)
-			read = 1 - math.Pow(1-used, float64(tokens))
-		}
+		read, used := c.share(t.Name, tokens)
 		out.add(n*read*float64(t.DType.Size()), 2*n*used*float64(tokens))
 	}
 	return out
 }
 
-// step is one decode step of rows sequences, each with so much context.
-func (c coster) step(rows, context int) cost {
-	out := c.weights(rows)
+// head is the vocabulary matrix, by which tokens are multiplied; narrowed to some of its rows, if there are any.
+func (c coster) head(tokens, rows int) (out cost) {
+	if rows == 0 {
+		rows = c.spec.Vocab
+	}
+	n := float64(rows) * float64(c.spec.Hidden)
+	out.add(2*n, 2*n*float64(tokens))
+	return out
+}
+
+// draft is what proposing k drafts for each of rows sequences takes behind a step of T tokens each: the head over the
+// step's tokens, then once for each further draft, with logits for each.
+func (c coster) draft(rows, t, k, context, vocab int) (out cost) {
+	for i := range k {
+		tokens := rows
+		if i == 0 {
+			tokens = rows * t
+		}
+		for _, w := range c.want {
+			if !ofHead(w.Name) {
+				continue
+			}
+			n := 1.0
+			for _, d := range w.Shape {
+				n *= float64(d)
+			}
+			read, used := c.share(w.Name, tokens)
+			out.add(n*read*float64(w.DType.Size()), 2*n*used*float64(tokens))
+		}
+		if m := c.spec.MTP; m != nil {
+			line := 2 * c.spec.KVHeads * c.spec.HeadDim * m.AttentionLayers * c.plan.KV.DType.Size()
+			out.add(float64(rows*context*line), 4*float64(tokens*context*c.spec.QHeads*c.spec.HeadDim*m.AttentionLayers))
+		}
+		head := c.head(rows, vocab)
+		out.add(head.bytes, head.flops)
+	}
+	return out
+}
+
+// ofHead reports whether a tensor belongs to the drafting head.
+func ofHead(name string) bool {
+	return strings.HasPrefix(name, "mtp.") || strings.Contains(name, ".mtp.")
+}
+
+// share is how much of a matrix tokens at once read, and how much of it each uses: of experts those that are chosen.
+func (c coster) share(name string, tokens int) (read, used float64) {
+	if !strings.Contains(name, ".experts.") {
+		return 1, 1
+	}
+	used = float64(c.spec.TopK) / float64(c.spec.Experts)
+	return 1 - math.Pow(1-used, float64(tokens)), used
+}
+
+// step is one step of rows sequences, each of t tokens behind so much context.
+func (c coster) step(rows, t, context int) cost {
+	out := c.weights(rows * t)
 	n := float64(rows)
 	if s := c.spec; s.Mamba2Layers > 0 {
-		bytes, flops := kernelbench.Mamba2Cost(s.Mamba2, c.plan.Window, 1, c.act)
+		bytes, flops := kernelbench.Mamba2Cost(s.Mamba2, c.plan.Window, t, c.act)
 		out.add(bytes*n*float64(s.Mamba2Layers), flops*n*float64(s.Mamba2Layers))
 	}
 	if s := c.spec; s.DeltaLayers > 0 {
-		bytes, flops := kernelbench.DeltaCost(s.Delta, c.plan.Window, 1, c.act)
+		bytes, flops := kernelbench.DeltaCost(s.Delta, c.plan.Window, t, c.act)
 		out.add(bytes*n*float64(s.DeltaLayers), flops*n*float64(s.DeltaLayers))
 	}
-	out.add(n*float64(context)*float64(c.kvToken()), n*c.attention(float64(context)))
+	out.add(n*float64(context)*float64(c.kvToken()), n*float64(t)*c.attention(float64(context)))
 	return out
 }
 

@@ -7,13 +7,16 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"reprise/cmd/internal/cli"
 	"reprise/engine"
+	"reprise/kernels/kernelbench"
 	"reprise/kernels/kerneltest"
 	"reprise/sampler"
+	"reprise/spec"
 )
 
 const engineUsage = `usage: bench engine [MODEL] [flags]
@@ -24,21 +27,34 @@ Decodes with different numbers of sequences at once, and computes a prompt, on o
 
 // engineRow is one line. Times are medians over the repeats.
 type engineRow struct {
-	Mode         string  `json:"mode"` // decode or prefill
+	Mode         string  `json:"mode"` // decode, speculative or prefill, and what was made up
 	Sequences    int     `json:"sequences"`
+	Context      int     `json:"context"` // tokens before the last one, on average
 	TokensSecond float64 `json:"tokens_per_second"`
 	StepMillis   float64 `json:"step_ms"`
 	FloorMillis  float64 `json:"floor_ms"`
 	Ratio        float64 `json:"ratio"`
 	TokensStep   float64 `json:"tokens_per_step"` // of a sequence; above 1 with speculation
+
+	// With speculation: tokens a second over those of plain decoding, as measured and as the floors give it.
+	Gain      float64 `json:"gain,omitempty"`
+	FloorGain float64 `json:"floor_gain,omitempty"`
+	// Idle is the share of a run in which the device ran no program, where the device can tell; else -1.
+	Idle float64 `json:"idle"`
 }
 
 type engineFlags struct {
 	model                   cli.Model
 	batches                 []int
 	prompt, output, prefill int
+	context                 int
+	tokens                  float64
+	chances                 []float64
 	repeats                 int
 	json, unchecked         bool
+	breakdown               bool
+
+	synthetic *spec.Synthetic
 }
 
 func engineCommand(args []string) error {
@@ -48,8 +64,12 @@ func engineCommand(args []string) error {
 	fs.IntVar(&f.prompt, "prompt-len", 32, "tokens of a prompt")
 	fs.IntVar(&f.output, "output-len", 128, "tokens that are generated")
 	fs.IntVar(&f.prefill, "prefill-len", 2048, "tokens of the prompt whose computation is timed; 0 = none")
+	fs.IntVar(&f.context, "context", 0, "prompts of so many tokens that are declared to be computed: the caches hold made-up numbers; 0 = computed prompts of --prompt-len")
+	fs.Float64Var(&f.tokens, "accept-tokens", 0, "accept drafts by a seeded coin, so many tokens a step on average; 0 = as the model says")
+	fs.Float64SliceVar(&f.chances, "accept", nil, "accept drafts by a seeded coin: the probability at each position, if those before were accepted")
 	fs.IntVar(&f.repeats, "repeats", 5, "runs of each line; the median counts")
 	fs.BoolVar(&f.json, "json", false, "one JSON object a row")
+	fs.BoolVar(&f.breakdown, "breakdown", false, "instead of requests: what each kind of operation adds to a step")
 	fs.BoolVar(&f.unchecked, "skip-check", false, "do not run the conformance suite first; the run is then marked unchecked")
 	f.model.Register(fs)
 	rest, err := cli.Parse(fs, args)
@@ -59,10 +79,45 @@ func engineCommand(args []string) error {
 	if err := f.model.Positional(rest); err != nil {
 		return err
 	}
-	if f.output < 8 || f.prompt < 1 || f.repeats < 1 || f.prefill < 0 || slices.Min(f.batches) < 1 {
+	if f.output < 8 || f.prompt < 1 || f.repeats < 1 || f.prefill < 0 || f.context < 0 || slices.Min(f.batches) < 1 {
 		return cli.Usagef("--output-len must be 8 or more, --prompt-len, --repeats and --batch 1 or more")
 	}
+	if f.context > 0 {
+		f.prompt = f.context
+	}
+	f.model.Change = f.options
 	return f.run()
+}
+
+// options are those that only a measurement may have.
+func (f *engineFlags) options(o *engine.Options) error {
+	o.Declared = f.context > 0
+	switch {
+	case f.tokens > 0:
+		chance, err := spec.Even(f.tokens, o.Drafts)
+		if err != nil {
+			return cli.Usagef("--accept-tokens: %v", err)
+		}
+		f.synthetic = &spec.Synthetic{Chance: chance, Seed: 1}
+	case len(f.chances) > 0:
+		f.synthetic = &spec.Synthetic{Chance: f.chances, Seed: 1}
+		if err := f.synthetic.Check(); err != nil {
+			return cli.Usagef("--accept: %v", err)
+		}
+	}
+	o.Synthetic = f.synthetic
+	return nil
+}
+
+// mode names a row, with everything that is made up.
+func (f *engineFlags) mode(name string) string {
+	if f.context > 0 {
+		name += ", declared context"
+	}
+	if f.synthetic != nil && strings.HasPrefix(name, "spec") {
+		name += ", synthetic acceptance"
+	}
+	return name
 }
 
 func (f *engineFlags) run() error {
@@ -85,42 +140,90 @@ func (f *engineFlags) run() error {
 		return err
 	}
 	e := loaded.Engine
-	c := coster{spec: e.Spec(), want: e.Tensors(), plan: e.Plan(), act: loaded.Device.Activations()}
-	t := newTable(f.json, "mode\tsequences\ttokens/s\tstep ms\tfloor ms\tratio\ttokens/step\t")
-	t.note("%s, %s, %d threads, %s; read %.1f GB/s, multiply-add %.1f GFLOP/s", f.model.Model, loaded.Device.Name(), runtime.GOMAXPROCS(0), runtime.Version(), rates.Read/1e9, rates.Flops/1e9)
-	t.note("%s", e.Plan())
-	for _, n := range f.batches {
-		r, err := f.decode(e.Engine, n)
-		if err != nil {
-			return err
-		}
-		r.FloorMillis = 1e3 * c.step(n, f.prompt+f.output/2).floor(rates)
-		r.Ratio = r.StepMillis / r.FloorMillis
-		printRow(t, r)
+	r := engineRun{
+		engineFlags: f, engine: e.Engine, rates: rates,
+		cost: coster{spec: e.Spec(), want: e.Tensors(), plan: e.Plan(), act: loaded.Device.Activations()},
 	}
-	if f.prefill > 0 {
-		r, err := f.timePrefill(e.Engine)
-		if err != nil {
-			return err
-		}
-		r.FloorMillis = 1e3 * c.prefill(f.prefill).floor(rates)
-		r.Ratio = r.StepMillis / r.FloorMillis
-		printRow(t, r)
+	r.meter, _ = loaded.Device.(kernelbench.Meter)
+	r.table = newTable(f.json, "mode\tsequences\tcontext\ttokens/s\tstep ms\tfloor ms\tratio\ttokens/step\tgain\tfloor's gain\tidle\t")
+	r.table.note("%s, %s, %d threads, %s; read %.1f GB/s, multiply-add %.1f GFLOP/s", f.model.Model, loaded.Device.Name(), runtime.GOMAXPROCS(0), runtime.Version(), rates.Read/1e9, rates.Flops/1e9)
+	r.table.note("%s", e.Plan())
+	if f.breakdown {
+		return r.breakdown()
 	}
-	t.flush()
+	if err := r.rows(); err != nil {
+		return err
+	}
+	r.table.flush()
 	return nil
 }
 
-func printRow(t *table, r engineRow) {
-	t.row(r, "%s\t%d\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\t", r.Mode, r.Sequences, r.TokensSecond, r.StepMillis, r.FloorMillis, r.Ratio, r.TokensStep)
+// engineRun is an engine being measured.
+type engineRun struct {
+	*engineFlags
+	engine *engine.Engine
+	rates  kernelbench.Rates
+	cost   coster
+	meter  kernelbench.Meter // nil where the device has none
+	table  *table
+}
+
+// rows measures and prints all lines.
+func (r *engineRun) rows() error {
+	drafts := r.cost.plan.Window.T - 1
+	for _, n := range r.batches {
+		plain, err := r.decode("decode", n, true)
+		if err != nil {
+			return err
+		}
+		context := plain.Context
+		floor := r.cost.step(n, 1, context).floor(r.rates)
+		r.print(plain, floor)
+		if drafts == 0 {
+			continue
+		}
+		row, err := r.decode("speculative", n, false)
+		if err != nil {
+			return err
+		}
+		verify := r.cost.step(n, 1+drafts, context).floor(r.rates) + r.cost.draft(n, 1+drafts, drafts, context, 0).floor(r.rates)
+		row.Gain, row.FloorGain = row.TokensSecond/plain.TokensSecond, row.TokensStep*floor/verify
+		r.print(row, verify)
+	}
+	if r.prefill == 0 {
+		return nil
+	}
+	row, err := r.timePrefill()
+	if err == nil {
+		r.print(row, r.cost.prefill(r.prefill).floor(r.rates))
+	}
+	return err
+}
+
+// print prints a row beside its floor, in seconds.
+func (r *engineRun) print(row engineRow, floor float64) {
+	row.FloorMillis = 1e3 * floor
+	row.Ratio = row.StepMillis / row.FloorMillis
+	optional := func(v float64, format string) string {
+		if v <= 0 {
+			return "-"
+		}
+		return fmt.Sprintf(format, v)
+	}
+	idle := "-"
+	if row.Idle >= 0 {
+		idle = fmt.Sprintf("%.1f %%", 100*row.Idle)
+	}
+	r.table.row(row, "%s\t%d\t%d\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t%s\t%s\t", row.Mode, row.Sequences, row.Context, row.TokensSecond, row.StepMillis, row.FloorMillis, row.Ratio, row.TokensStep,
+		optional(row.Gain, "%.2f"), optional(row.FloorGain, "%.2f"), idle)
 }
 
 // decode times n sequences at once, from when all have begun to when the first ends.
-func (f *engineFlags) decode(e *engine.Engine, n int) (engineRow, error) {
-	row := engineRow{Mode: "decode", Sequences: n}
+func (r *engineRun) decode(name string, n int, plain bool) (engineRow, error) {
+	row := engineRow{Mode: r.mode(name), Sequences: n, Context: r.prompt + r.output/2, Idle: -1}
 	var rates, steps []float64
-	for i := range f.repeats + 1 { // the first warms up
-		tokens, seconds, perStep, err := f.once(e, n, uint64(i))
+	for i := range r.repeats + 1 { // the first warms up
+		tokens, seconds, perStep, err := r.once(n, uint64(i), plain)
 		if err != nil {
 			return row, err
 		}
@@ -130,17 +233,44 @@ func (f *engineFlags) decode(e *engine.Engine, n int) (engineRow, error) {
 	}
 	row.TokensSecond, row.TokensStep = median(rates), median(steps)
 	row.StepMillis = 1e3 * float64(n) * row.TokensStep / row.TokensSecond
-	return row, nil
+	var err error
+	if r.meter != nil {
+		row.Idle, err = r.idle(n, plain)
+	}
+	return row, err
+}
+
+// idle is the share of one more run, prompts included, in which the device ran nothing.
+func (r *engineRun) idle(n int, plain bool) (float64, error) {
+	if err := r.meter.Meter(true); err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	if _, _, _, err := r.once(n, uint64(r.repeats+1), plain); err != nil {
+		return 0, err
+	}
+	wall := time.Since(begin)
+	busy, err := r.meter.Busy()
+	if err != nil {
+		return 0, err
+	}
+	return max(0, 1-busy.Seconds()/wall.Seconds()), r.meter.Meter(false)
 }
 
 // once runs n sequences and returns the tokens in the window, its length, and the tokens a sequence gets a step.
-func (f *engineFlags) once(e *engine.Engine, n int, seed uint64) (tokens, seconds, perStep float64, err error) {
+func (r *engineRun) once(n int, seed uint64, plain bool) (tokens, seconds, perStep float64, err error) {
+	e := r.engine
 	arrivals := make([][]time.Time, n) // of every token
 	errs := make([]error, n)
 	before := e.Stats()
 	var readers sync.WaitGroup
 	for i := range n {
-		s, err := e.Submit(request(e, f.prompt, f.output, seed<<16+uint64(i)))
+		q := request(e, r.prompt, r.output, seed<<16+uint64(i))
+		q.NoDrafts = plain
+		if r.context > 0 {
+			q.Declared = r.prompt - 1
+		}
+		s, err := e.Submit(q)
 		if err != nil {
 			return 0, 0, 0, err
 		}
@@ -208,12 +338,12 @@ func listen(s *engine.Sequence) ([]time.Time, error) {
 }
 
 // timePrefill times one prompt on an idle engine, to its first token.
-func (f *engineFlags) timePrefill(e *engine.Engine) (engineRow, error) {
-	row := engineRow{Mode: "prefill", Sequences: 1, TokensStep: 1}
+func (r *engineRun) timePrefill() (engineRow, error) {
+	e, row := r.engine, engineRow{Mode: "prefill", Sequences: 1, Context: r.prefill / 2, TokensStep: 1, Idle: -1}
 	var times []float64
-	for i := range f.repeats + 1 {
+	for i := range r.repeats + 1 {
 		begin := time.Now()
-		s, err := e.Submit(request(e, f.prefill, 1, uint64(i)))
+		s, err := e.Submit(request(e, r.prefill, 1, uint64(i)))
 		if err != nil {
 			return row, err
 		}
@@ -225,7 +355,7 @@ func (f *engineFlags) timePrefill(e *engine.Engine) (engineRow, error) {
 		}
 	}
 	seconds := median(times)
-	row.TokensSecond, row.StepMillis = float64(f.prefill)/seconds, 1e3*seconds
+	row.TokensSecond, row.StepMillis = float64(r.prefill)/seconds, 1e3*seconds
 	return row, nil
 }
 

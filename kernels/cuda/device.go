@@ -25,6 +25,7 @@ type Device struct {
 	modules []driver.Module
 
 	tickets tickets
+	meter   meter
 	lost    *kernels.Fault // the device is unusable
 	closed  bool
 }
@@ -141,8 +142,11 @@ func (d *Device) AllocHost(bytes int64) ([]byte, error) {
 func (d *Device) Submit(p kernels.Program) {
 	d.use()
 	defer runtime.UnlockOSThread()
-	if d.lost == nil {
-		d.add(d.run(p))
+	if d.lost != nil {
+		return
+	}
+	if err := d.metered(func() error { d.add(d.run(p)); return nil }); err != nil {
+		d.fail("Submit", err)
 	}
 }
 
@@ -240,7 +244,7 @@ func (d *Device) Replay(g kernels.Graph) {
 	if d.lost != nil {
 		return
 	}
-	if err := d.stream.Replay(g.(*graph).exec); err != nil {
+	if err := d.metered(func() error { return d.stream.Replay(g.(*graph).exec) }); err != nil {
 		d.fail("Replay", err)
 	}
 }
@@ -297,7 +301,7 @@ func (d *Device) release() error {
 	if d.ops != nil {
 		list = append(list, d.ops.close())
 	}
-	list = append(list, d.memory.close(), d.tickets.close())
+	list = append(list, d.memory.close(), d.tickets.close(), d.meter.close())
 	for _, m := range d.modules {
 		list = append(list, m.Unload())
 	}

@@ -27,6 +27,14 @@ type Prober interface {
 	MeasuredRates() (read, flops float64, err error)
 }
 
+// Meter is a device that knows how long it was busy.
+type Meter interface {
+	// Meter starts or stops counting, from any goroutine.
+	Meter(on bool) error
+	// Busy waits for the device and returns the sum of the times that programs took since counting began.
+	Busy() (time.Duration, error)
+}
+
 // Row is one line of the table. Times are medians.
 type Row struct {
 	Op    string  `json:"op"`

@@ -7,10 +7,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"reprise/demo"
+	"reprise/engine"
 )
 
 // Model are the flags that say which model runs how: those of vLLM where it has them.
 type Model struct {
+	// Change sets options that no flag of all programs has; nil = none.
+	Change func(*engine.Options) error
+
 	Model       string
 	ServedNames []string
 	LogLevel    string

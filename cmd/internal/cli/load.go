@@ -58,6 +58,11 @@ func (m *Model) Prepare(progress func(done, total int64)) (*Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Change != nil {
+		if err := m.Change(&o); err != nil {
+			return nil, err
+		}
+	}
 	folder, err := m.folder()
 	if err != nil {
 		return nil, err
