@@ -43,89 +43,27 @@ func (n StateNoise) Eight(i uint32) [8]uint16 {
 	}
 }
 
+// chunk is how many elements are rounded together: whole blocks of every format.
+const chunk = F8Block
+
 // noiseReader is the numbers of consecutive elements.
 type noiseReader struct {
 	StateNoise
-	next  int
-	eight [8]uint16
+	next    int
+	numbers [chunk + 8]uint16
 }
 
-// reader starts at an element of the layer's state.
-func (n StateNoise) reader(element int) noiseReader {
-	r := noiseReader{StateNoise: n, next: element}
-	if n.Stochastic && element%8 > 0 {
-		r.eight = n.Eight(uint32(element / 8))
-	}
-	return r
-}
-
-func (r *noiseReader) take() uint16 {
-	if r.next%8 == 0 {
-		r.eight = r.Eight(uint32(r.next / 8))
-	}
-	r.next++
-	return r.eight[(r.next-1)%8]
-}
-
-// minifloat is a small floating-point format with subnormal numbers.
-type minifloat struct {
-	mantissa, minExponent int // bits; exponent of the smallest normal number
-	sign                  int // bit of the sign
-	largest               uint32
-	max                   float32
-}
-
-// Formats that are rounded to by minifloat.round. bfloat16, whose exponents are float32's, has a function of its own.
-var (
-	half = minifloat{10, -14, 15, 0x7bff, 65504}
-	e4m3 = minifloat{3, -6, 7, 0x7e, 448}
-	e2m1 = minifloat{1, 0, 3, 7, 6}
-)
-
-// code is x in the format, x not NaN, saturating: in units u of the last place of x, |x| / u is rounded down after
-// up(the part behind the point) of 0 or 1 is added.
-func (f minifloat) code(x float32, up func(fraction float32, odd bool) uint32) uint32 {
-	sign := math.Float32bits(x) >> 31 << f.sign
-	abs := min(math.Float32frombits(math.Float32bits(x)&^(1<<31)), f.max)
-	e := max(int(math.Float32bits(abs)>>23)-127, f.minExponent)
-	t := abs * math.Float32frombits(uint32(f.mantissa-e+127)<<23)
-	n := uint32(t)
-	n += up(t-float32(n), n&1 == 1)
-	return sign | min(uint32(e-f.minExponent)<<f.mantissa+n, f.largest)
-}
-
-// toEven rounds to nearest.
-func toEven(fraction float32, odd bool) uint32 {
-	if fraction > 0.5 || fraction == 0.5 && odd {
-		return 1
-	}
-	return 0
-}
-
-// ceiling rounds away from zero.
-func ceiling(fraction float32, _ bool) uint32 {
-	if fraction > 0 {
-		return 1
-	}
-	return 0
-}
-
-// byChance rounds up with a probability that is the fraction, to 16 bits: iff (noise + 1/2) / 65536 >= 1 - fraction.
-func byChance(noise uint16) func(fraction float32, odd bool) uint32 {
-	return func(fraction float32, _ bool) uint32 {
-		if (float32(noise)+0.5)*(1.0/65536) >= 1-fraction {
-			return 1
-		}
-		return 0
-	}
-}
-
-// round is x in the format, by chance if the reader is stochastic and else to nearest.
-func (f minifloat) round(x float32, r *noiseReader) uint32 {
+// take is the numbers of the next n elements, at most chunk; nil if rounding is to nearest.
+func (r *noiseReader) take(n int) []uint16 {
 	if !r.Stochastic {
-		return f.code(x, toEven)
+		return nil
 	}
-	return f.code(x, byChance(r.take()))
+	skip := r.next % 8
+	for i := 0; i < skip+n; i += 8 {
+		*(*[8]uint16)(r.numbers[i:]) = r.Eight(uint32((r.next - skip + i) / 8))
+	}
+	r.next += n
+	return r.numbers[skip : skip+n]
 }
 
 // E2M1ToF32 widens the low four bits of an e2m1; exact.
@@ -135,46 +73,100 @@ var e2m1Values = [16]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6, float32(math.Copysign(0
 
 // F32ToE2M1 rounds to nearest, ties to even, saturating at +-6; NaN becomes 0, for want of one.
 func F32ToE2M1(x float32) uint8 {
+	u := math.Float32bits(x)
 	if x != x {
 		return 0
 	}
-	return uint8(e2m1.code(x, toEven))
+	return uint8(u>>28&8) | nearestE2M1(u&^(1<<31))
 }
 
-func roundHalf(x float32, r *noiseReader) uint16 {
-	if x != x {
-		r.skip()
-		return 0x7e00
+// nearestE2M1 counts the midpoints below an absolute value: those between an even and an odd code belong to the even.
+func nearestE2M1(abs uint32) uint8 {
+	return above(abs, 0x3e800000) + above(abs, 0x3f3fffff) + above(abs, 0x3fa00000) + above(abs, 0x3fdfffff) +
+		above(abs, 0x40200000) + above(abs, 0x405fffff) + above(abs, 0x40a00000)
+}
+
+// above is 1 if x > y, for numbers of 31 bits.
+func above(x, y uint32) uint8 { return uint8((y - x) >> 31) }
+
+// The stochastic roundings work on the bits of x: noise, brought to the place behind the last bit that is kept, is added
+// and what lies behind is cut off. A subnormal result is found by byChance. Both round |x|, in units of the last place,
+// up iff (noise + 1/2) / 65536 >= 1 - (the part behind the point), to as many bits of noise as can matter.
+
+// byChance is t >= 0 rounded to one of its neighbours.
+func byChance(t float32, noise uint16) uint32 {
+	n := uint32(t)
+	threshold := math.Float32bits(1 - (t - float32(n)))
+	return n + 1 - uint32(above(threshold, math.Float32bits((float32(noise)+0.5)*(1.0/65536))))
+}
+
+// nearestHalf is F32ToF16, saturating.
+func nearestHalf(x float32) uint16 {
+	h := F32ToF16(x)
+	if h&0x7fff == 0x7c00 {
+		h--
 	}
-	return uint16(half.round(x, r))
+	return h
 }
 
-func roundBF16(x float32, r *noiseReader) uint16 {
-	if !r.Stochastic {
-		return F32ToBF16(x)
+func stochasticHalf(x float32, noise uint16) uint16 {
+	u := math.Float32bits(x)
+	sign, abs := uint16(u>>16&0x8000), u&^(1<<31)
+	switch {
+	case abs > 0x7f800000:
+		return sign | 0x7e00
+	case abs < 0x38800000: // 2^-14
+		return sign | uint16(byChance(math.Float32frombits(abs)*(1<<24), noise))
 	}
-	return stochasticBF16(x, r.take())
+	return sign | uint16(min((abs-0x38000000+uint32(noise>>3))>>13, 0x7bff))
 }
 
-// stochasticBF16 adds the noise to the bits behind a bfloat16 and cuts them off: what byChance does.
 func stochasticBF16(x float32, noise uint16) uint16 {
 	u := math.Float32bits(x)
 	if u&0x7f800000 == 0x7f800000 {
 		return F32ToBF16(x)
 	}
-	return uint16(u>>16&0x8000 | min((u&0x7fffffff+uint32(noise))>>16, 0x7f7f))
+	return uint16(u>>16&0x8000 | min((u&^(1<<31)+uint32(noise))>>16, 0x7f7f))
 }
 
-// skip passes over an element that is not rounded.
-func (r *noiseReader) skip() {
-	if r.Stochastic {
-		r.take()
+func stochasticE4M3(x float32, noise uint16) uint8 {
+	u := math.Float32bits(x)
+	sign, abs := uint8(u>>24&0x80), u&^(1<<31)
+	if abs < 0x3c800000 { // 2^-6
+		return sign | uint8(byChance(math.Float32frombits(abs)*512, noise))
 	}
+	return sign | uint8(min((abs-0x3c000000+(uint32(noise)<<4|8))>>20, 0x7e))
+}
+
+func stochasticE2M1(x float32, noise uint16) uint8 {
+	u := math.Float32bits(x)
+	sign, abs := uint8(u>>28&8), u&^(1<<31)
+	code := min((abs-0x3f000000+(uint32(noise)<<6|32))>>22, 7)
+	if small := byChance(math.Float32frombits(min(abs, 0x40000000))*2, noise); abs < 0x3f800000 { // no branch: either is as likely
+		code = small
+	}
+	return sign | uint8(code)
+}
+
+// upE4M3 is the smallest e4m3 that is no less than x >= 0; 448 at most.
+func upE4M3(x float32) uint8 {
+	abs := math.Float32bits(x)
+	if abs < 0x3c800000 { // 2^-6
+		n := uint32(x * 512)
+		if float32(n) < x*512 {
+			n++
+		}
+		return uint8(n)
+	}
+	return uint8(min((abs-0x3c000000+0xfffff)>>20, 0x7e))
 }
 
 // EncodeHead stores the state [Rows, Cols] of a head. share is the layer's share of a block.
 func (a StateArray) EncodeHead(share []byte, head int, state []float32, n StateNoise) {
-	r := n.reader(head * a.Rows * a.Cols)
+	if a.Format == StateF32 {
+		n = StateNoise{}
+	}
+	r := noiseReader{StateNoise: n, next: head * a.Rows * a.Cols}
 	var scale headScale
 	if a.Format == StateNVFP4 {
 		scale = headScaleOf(state)
@@ -195,59 +187,16 @@ func (a StateArray) row(share []byte, i int) (values, scales []byte) {
 	return values, scales
 }
 
-func (a StateArray) encodeRow(share []byte, i int, x []float32, g headScale, r *noiseReader) {
-	values, scales := a.row(share, i)
-	switch a.Format {
-	case StateF32:
-		for j, v := range x {
-			binary.LittleEndian.PutUint32(values[4*j:], math.Float32bits(v))
-		}
-	case StateF16:
-		for j, v := range x {
-			binary.LittleEndian.PutUint16(values[2*j:], roundHalf(v, r))
-		}
-	case StateBF16:
-		for j, v := range x {
-			binary.LittleEndian.PutUint16(values[2*j:], roundBF16(v, r))
-		}
-	case StateF8:
-		encodeF8(values, scales, x, r)
-	case StateNVFP4:
-		encodeNVFP4(values, scales, x, g, r)
-	}
-}
-
-// largestOf is the largest absolute value, NaN if there is one.
+// largestOf is the largest absolute value, NaN if there is one: as integers, NaN are above infinity.
 func largestOf(x []float32) float32 {
-	var a float32
+	var a uint32
 	for _, v := range x {
-		if v = math.Float32frombits(math.Float32bits(v) &^ (1 << 31)); !(v <= a) {
-			a = v
-			if a != a {
-				return a
-			}
-		}
+		a = max(a, math.Float32bits(v)&^(1<<31))
 	}
-	return a
+	return math.Float32frombits(a)
 }
 
 func finite(a float32) bool { return a <= math.MaxFloat32 }
-
-func encodeF8(values, scales []byte, x []float32, r *noiseReader) {
-	for b := 0; b*F8Block < len(x); b++ {
-		part := x[b*F8Block : min(len(x), (b+1)*F8Block)]
-		scale, inverse := f8Scale(largestOf(part))
-		binary.LittleEndian.PutUint32(scales[4*b:], math.Float32bits(scale))
-		for j, v := range part {
-			if inverse == 0 {
-				values[b*F8Block+j] = 0
-				r.skip()
-				continue
-			}
-			values[b*F8Block+j] = uint8(e4m3.round(v*inverse, r))
-		}
-	}
-}
 
 // f8Scale is the scale of a block with the largest value a and what its elements are multiplied by, 0 for none.
 func f8Scale(a float32) (scale, inverse float32) {
@@ -276,33 +225,126 @@ func headScaleOf(state []float32) headScale {
 }
 
 // block is the stored scale of a block with the largest value a and what its elements are multiplied by, 0 for none.
-func (h headScale) block(a float32, stochastic bool) (stored uint8, inverse float32) {
+func (h headScale) block(a float32, up bool) (stored uint8, inverse float32) {
 	if h.inverse == 0 {
 		return 0, 0
 	}
-	up := toEven
-	if stochastic {
-		up = ceiling
+	if up {
+		stored = upE4M3(a * h.inverse)
+	} else {
+		stored = F32ToF8E4M3(a * h.inverse)
 	}
-	stored = uint8(e4m3.code(a*h.inverse, up))
 	if stored == 0 {
 		return 0, 0
 	}
 	return stored, 1 / (F8E4M3ToF32(stored) * h.g)
 }
 
-func encodeNVFP4(values, scales []byte, x []float32, g headScale, r *noiseReader) {
+// encodeNVFP4 is whole blocks, the last of a row perhaps shorter.
+func encodeNVFP4(values, scales []byte, x []float32, g headScale, noise []uint16) {
 	clear(values)
-	for b := 0; b*NVFP4Block < len(x); b++ {
-		part := x[b*NVFP4Block : min(len(x), (b+1)*NVFP4Block)]
-		stored, inverse := g.block(largestOf(part), r.Stochastic)
-		scales[b] = stored
-		for j, v := range part {
-			if inverse == 0 {
-				r.skip()
-				continue
-			}
-			values[(b*NVFP4Block+j)/2] |= uint8(e2m1.round(v*inverse, r) << (4 * (j % 2)))
+	for b := 0; len(x) > 0; b++ {
+		n := min(NVFP4Block, len(x))
+		inverse := float32(0)
+		scales[b], inverse = g.block(largestOf(x[:n]), noise != nil)
+		if noise == nil {
+			nearestBlock(values, x[:n], inverse)
+		} else {
+			stochasticBlock(values, x[:n], inverse, noise)
+			noise = noise[n:]
+		}
+		x, values = x[n:], values[(n+1)/2:]
+	}
+}
+
+func nearestBlock(values []byte, x []float32, inverse float32) {
+	if inverse == 0 {
+		return
+	}
+	for j, v := range x {
+		values[j/2] |= F32ToE2M1(v*inverse) << (4 * (j & 1))
+	}
+}
+
+func stochasticBlock(values []byte, x []float32, inverse float32, noise []uint16) {
+	if inverse == 0 {
+		return
+	}
+	noise = noise[:len(x)]
+	for j, v := range x {
+		values[j/2] |= stochasticE2M1(v*inverse, noise[j]) << (4 * (j & 1))
+	}
+}
+
+func (a StateArray) encodeRow(share []byte, i int, x []float32, g headScale, r *noiseReader) {
+	values, scales := a.row(share, i)
+	for ; len(x) > 0; x = x[min(chunk, len(x)):] {
+		part := x[:min(chunk, len(x))]
+		noise, size := r.take(len(part)), (len(part)*a.Format.Bits()+7)/8
+		switch a.Format {
+		case StateF32:
+			encodeF32(values[:size], part)
+		case StateF16:
+			encodeF16(values[:size], part, noise)
+		case StateBF16:
+			encodeBF16(values[:size], part, noise)
+		case StateF8:
+			encodeF8(values[:size], scales, part, noise)
+			scales = scales[4:]
+		case StateNVFP4:
+			encodeNVFP4(values[:size], scales, part, g, noise)
+			scales = scales[min(chunk/NVFP4Block, len(scales)):]
+		}
+		values = values[size:]
+	}
+}
+
+func encodeF32(values []byte, x []float32) {
+	for j, v := range x {
+		binary.LittleEndian.PutUint32(values[4*j:], math.Float32bits(v))
+	}
+}
+
+// The encoders below round to nearest without noise.
+
+func encodeF16(values []byte, x []float32, noise []uint16) {
+	if noise == nil {
+		for j, v := range x {
+			binary.LittleEndian.PutUint16(values[2*j:], nearestHalf(v))
+		}
+		return
+	}
+	for j, n := range noise {
+		binary.LittleEndian.PutUint16(values[2*j:], stochasticHalf(x[j], n))
+	}
+}
+
+func encodeBF16(values []byte, x []float32, noise []uint16) {
+	if noise == nil {
+		for j, v := range x {
+			binary.LittleEndian.PutUint16(values[2*j:], F32ToBF16(v))
+		}
+		return
+	}
+	for j, n := range noise {
+		binary.LittleEndian.PutUint16(values[2*j:], stochasticBF16(x[j], n))
+	}
+}
+
+// encodeF8 is one block.
+func encodeF8(values, scales []byte, x []float32, noise []uint16) {
+	scale, inverse := f8Scale(largestOf(x))
+	binary.LittleEndian.PutUint32(scales, math.Float32bits(scale))
+	switch {
+	case inverse == 0:
+		clear(values)
+	case noise == nil:
+		for j, v := range x {
+			values[j] = F32ToF8E4M3(v * inverse)
+		}
+	default:
+		for j, n := range noise {
+			values[j] = stochasticE4M3(x[j]*inverse, n)
 		}
 	}
 }

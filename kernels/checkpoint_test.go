@@ -3,6 +3,7 @@ package kernels
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -127,6 +128,59 @@ func TestDeltaRingOfTwoPrecisions(t *testing.T) {
 	}
 }
 
+// minifloat is a small floating-point format with subnormal numbers.
+type minifloat struct {
+	mantissa, minExponent int // bits; exponent of the smallest normal number
+	sign                  int // bit of the sign
+	largest               uint32
+	max                   float32
+}
+
+// The small formats: what the fast roundings are compared with.
+var (
+	half = minifloat{10, -14, 15, 0x7bff, 65504}
+	e4m3 = minifloat{3, -6, 7, 0x7e, 448}
+	e2m1 = minifloat{1, 0, 3, 7, 6}
+)
+
+// code is x in the format, x not NaN, saturating: in units u of the last place of x, |x| / u is rounded down after
+// up(the part behind the point) of 0 or 1 is added.
+func (f minifloat) code(x float32, up func(fraction float32, odd bool) uint32) uint32 {
+	sign := math.Float32bits(x) >> 31 << f.sign
+	abs := min(math.Float32frombits(math.Float32bits(x)&^(1<<31)), f.max)
+	e := max(int(math.Float32bits(abs)>>23)-127, f.minExponent)
+	t := abs * math.Float32frombits(uint32(f.mantissa-e+127)<<23)
+	n := uint32(t)
+	n += up(t-float32(n), n&1 == 1)
+	return sign | min(uint32(e-f.minExponent)<<f.mantissa+n, f.largest)
+}
+
+// toEven rounds to nearest.
+func toEven(fraction float32, odd bool) uint32 {
+	if fraction > 0.5 || fraction == 0.5 && odd {
+		return 1
+	}
+	return 0
+}
+
+// ceiling rounds away from zero.
+func ceiling(fraction float32, _ bool) uint32 {
+	if fraction > 0 {
+		return 1
+	}
+	return 0
+}
+
+// chance rounds up with a probability that is the fraction, to 16 bits: iff (noise + 1/2) / 65536 >= 1 - fraction.
+func chance(noise uint16) func(fraction float32, odd bool) uint32 {
+	return func(fraction float32, _ bool) uint32 {
+		if (float32(noise)+0.5)*(1.0/65536) >= 1-fraction {
+			return 1
+		}
+		return 0
+	}
+}
+
 // Rounding to nearest is that of the conversions which are tested exhaustively; float16 saturates.
 func TestMinifloatNearest(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -148,7 +202,7 @@ func TestMinifloatNearest(t *testing.T) {
 	}
 	for i := -7000; i <= 7000; i++ {
 		x := float32(i) / 1000
-		if got := E2M1ToF32(F32ToE2M1(x)); math.Abs(float64(got-x)) > nearestE2M1(x)+1e-7 {
+		if got := E2M1ToF32(F32ToE2M1(x)); math.Abs(float64(got-x)) > e2m1Distance(x)+1e-7 {
 			t.Fatalf("%v becomes %v", x, got)
 		}
 	}
@@ -159,12 +213,42 @@ func TestMinifloatNearest(t *testing.T) {
 	}
 }
 
-func nearestE2M1(x float32) float64 {
+func e2m1Distance(x float32) float64 {
 	best := math.Inf(1)
 	for _, v := range e2m1Values {
 		best = min(best, math.Abs(float64(v-x)))
 	}
 	return best
+}
+
+// The roundings that work on bits are those of the definition, for numbers of every size.
+func TestMinifloatStochastic(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for i := range 2_000_000 {
+		x, n := math.Float32frombits(r.Uint32()), uint16(r.Uint32())
+		if i%2 == 0 { // near the formats' ranges
+			x = float32(r.NormFloat64() * math.Exp2(float64(r.IntN(40)-30)))
+		}
+		if x != x {
+			continue
+		}
+		if got, want := stochasticHalf(x, n), uint16(half.code(x, chance(n))); got != want {
+			t.Fatalf("half of %v, noise %d: %#x, want %#x", x, n, got, want)
+		}
+		if got, want := stochasticE4M3(x, n), uint8(e4m3.code(x, chance(n))); got != want {
+			t.Fatalf("e4m3 of %v, noise %d: %#x, want %#x", x, n, got, want)
+		}
+		if got, want := stochasticE2M1(x, n), uint8(e2m1.code(x, chance(n))); got != want {
+			t.Fatalf("e2m1 of %v, noise %d: %#x, want %#x", x, n, got, want)
+		}
+		if got, want := F32ToE2M1(x), uint8(e2m1.code(x, toEven)); got != want {
+			t.Fatalf("e2m1 of %v: %#x, want %#x", x, got, want)
+		}
+		a := float32(math.Abs(float64(x)))
+		if got, want := upE4M3(a), uint8(e4m3.code(a, ceiling)); got != want {
+			t.Fatalf("e4m3 above %v: %#x, want %#x", a, got, want)
+		}
+	}
 }
 
 // Over all noises a number becomes one of its two neighbours, the upper one as often as its place between them says, to
@@ -176,12 +260,12 @@ func TestStochasticRoundingIsUnbiased(t *testing.T) {
 		scale float64
 		round func(x float32, noise uint16) float32
 	}{
-		{"float16", 1, func(x float32, n uint16) float32 { return F16ToF32(uint16(half.code(x, byChance(n)))) }},
-		{"float16 subnormal", 3e-5, func(x float32, n uint16) float32 { return F16ToF32(uint16(half.code(x, byChance(n)))) }},
+		{"float16", 1, func(x float32, n uint16) float32 { return F16ToF32(stochasticHalf(x, n)) }},
+		{"float16 subnormal", 3e-5, func(x float32, n uint16) float32 { return F16ToF32(stochasticHalf(x, n)) }},
 		{"bfloat16", 1, func(x float32, n uint16) float32 { return BF16ToF32(stochasticBF16(x, n)) }},
-		{"e4m3", 20, func(x float32, n uint16) float32 { return F8E4M3ToF32(uint8(e4m3.code(x, byChance(n)))) }},
-		{"e4m3 subnormal", 0.01, func(x float32, n uint16) float32 { return F8E4M3ToF32(uint8(e4m3.code(x, byChance(n)))) }},
-		{"e2m1", 2, func(x float32, n uint16) float32 { return E2M1ToF32(uint8(e2m1.code(x, byChance(n)))) }},
+		{"e4m3", 20, func(x float32, n uint16) float32 { return F8E4M3ToF32(stochasticE4M3(x, n)) }},
+		{"e4m3 subnormal", 0.01, func(x float32, n uint16) float32 { return F8E4M3ToF32(stochasticE4M3(x, n)) }},
+		{"e2m1", 2, func(x float32, n uint16) float32 { return E2M1ToF32(stochasticE2M1(x, n)) }},
 	}
 	for _, c := range cases {
 		for range 20 {
@@ -311,15 +395,15 @@ func TestStateNoise(t *testing.T) {
 	if n.Eight(5) == n.Eight(6) || n.Eight(5) == (StateNoise{true, 3, 1000}).Eight(5) || n.Eight(5) == (StateNoise{true, 2, 1001}).Eight(5) {
 		t.Error("equal numbers for another element, layer or position")
 	}
-	whole := n.reader(0)
-	var list []uint16
-	for range 40 {
-		list = append(list, whole.take())
-	}
+	whole := noiseReader{StateNoise: n}
+	list := slices.Clone(whole.take(40))
 	for from := range 40 {
-		for r, i := n.reader(from), from; i < 40; i++ {
-			if v := r.take(); v != list[i] {
-				t.Fatalf("element %d, read from %d on: %#x, want %#x", i, from, v, list[i])
+		for r, i := (noiseReader{StateNoise: n, next: from}), from; i < 40; {
+			for _, v := range r.take(min(1+i%7, 40-i)) {
+				if v != list[i] {
+					t.Fatalf("element %d, read from %d on: %#x, want %#x", i, from, v, list[i])
+				}
+				i++
 			}
 		}
 	}
@@ -389,6 +473,22 @@ func TestDecodeRows(t *testing.T) {
 			if v != all[260+i] {
 				t.Fatalf("%v: element %d alone is %v, together %v", f, i, v, all[260+i])
 			}
+		}
+	}
+}
+
+func BenchmarkEncodeHead(b *testing.B) {
+	x := randomState(rand.New(rand.NewPCG(1, 1)), 128*128)
+	for _, f := range stateFormatList {
+		for _, stochastic := range []bool{false, true} {
+			a := stateArray(f, 1, 128, 128, 0)
+			share := make([]byte, a.End)
+			b.Run(Precision{HP: f, Rounding: Rounding(btoi(stochastic))}.String(), func(b *testing.B) {
+				for i := range b.N {
+					a.EncodeHead(share, 0, x, StateNoise{stochastic, 1, uint32(i)})
+				}
+				b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/float64(len(x)), "ns/element")
+			})
 		}
 	}
 }
