@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"reprise/kernels"
@@ -33,7 +34,11 @@ type harness struct {
 	refs                              []int // by block
 	freeSlots                         []int
 	worst                             float64 // largest error of an output or state element, relative to the largest element
-	commitPrefillAsStep, keepOldBlock bool    // rules dropped on purpose
+	squares, wanted                   float64 // sums of squares of the errors of outputs, and of outputs
+	checkpoint                        kernels.CheckpointLayout
+	scratch                           kernels.Buffer
+	stage                             kernels.Buffer
+	commitPrefillAsStep, keepOldBlock bool // rules dropped on purpose
 	scanWithoutFold                   bool
 }
 
@@ -43,18 +48,24 @@ const (
 )
 
 func newHarness(tb testing.TB, k kind, w kernels.Window, threads int, seed uint64) *harness {
+	return newPreciseHarness(tb, k, w, kernels.Precision{}, threads, seed)
+}
+
+// newPreciseHarness has states of precision q, and scratch blocks.
+func newPreciseHarness(tb testing.TB, k kind, w kernels.Window, q kernels.Precision, threads int, seed uint64) *harness {
 	dev, err := cpu.Open(cpu.Options{Threads: threads})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { dev.Close() })
 	c := k.config
-	c.Window, c.Activations, c.Slots, c.Blocks = w, kernels.F32, maxRows+1, 3*maxRows+1
+	c.Window, c.Activations, c.Slots, c.Blocks, c.State, c.Scratch = w, kernels.F32, maxRows+1, 3*maxRows+1, q, 4
 	pool, err := ssm.NewPool(dev, c)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	h := &harness{TB: tb, kind: k, p: k.params(rand.New(rand.NewPCG(seed, 1))), dev: dev, pool: pool, window: w}
+	h.checkpoint = k.checkpoint(q)
 	h.upload()
 	h.poison(c)
 	return h
@@ -63,7 +74,7 @@ func newHarness(tb testing.TB, k kind, w kernels.Window, threads int, seed uint6
 func (h *harness) upload() {
 	h.convW, h.convB, h.a = h.buffer(h.p.convW), h.buffer(h.p.convB), h.buffer(h.p.a)
 	h.d, h.dtBias, h.norm = h.buffer(h.p.d), h.buffer(h.p.dtBias), h.buffer(h.p.norm)
-	for _, b := range []*kernels.Buffer{&h.slots, &h.counts, &h.starts} {
+	for _, b := range []*kernels.Buffer{&h.slots, &h.counts, &h.starts, &h.scratch, &h.stage} {
 		*b = h.alloc(4 * maxRows)
 	}
 	for _, w := range h.kind.widths {
@@ -87,6 +98,9 @@ func (h *harness) poison(c ssm.PoolConfig) {
 			h.pool.LoadBlock(o, nans(h.pool.BlockBytes()), b)
 		}
 		o.Upload(last.Rings, nans(last.Rings.Size))
+		for b := range c.Scratch {
+			h.pool.LoadScratch(o, nans(h.pool.ScratchBytes()), b)
+		}
 	})
 }
 
@@ -231,6 +245,10 @@ type row struct {
 	s        *sequence // nil: the null slot
 	tokens   []int
 	accepted int
+
+	scratched bool // a prefill: the row has scratch block scratch
+	scratch   int
+	stage     int32
 }
 
 // launch runs rows and returns their outputs by row.
@@ -278,6 +296,16 @@ func (h *harness) lay(rows []row, t int) (kernels.Rows, []int) {
 		return b
 	}
 	layout.Slot, layout.N, layout.Start = cut(h.slots, slots), cut(h.counts, counts), cut(h.starts, starts)
+	if slices.ContainsFunc(rows, func(r row) bool { return r.scratched }) {
+		var blocks, stages []int
+		for _, r := range rows {
+			if !r.scratched {
+				r.scratch = -1
+			}
+			blocks, stages = append(blocks, r.scratch), append(stages, int(r.stage))
+		}
+		layout.Scratch, layout.Stage = cut(h.scratch, blocks), cut(h.stage, stages)
+	}
 	return layout, ids
 }
 
@@ -357,10 +385,17 @@ func (h *harness) prefill(rows []row) [][]float32 {
 
 func (h *harness) compareTokens(r row, out []float32, p plain) {
 	for _, id := range r.tokens {
-		h.compare(out[:h.kind.out], p.next(id))
+		want := p.next(id)
+		h.compare(out[:h.kind.out], want)
+		for i, v := range want {
+			h.squares, h.wanted = h.squares+(float64(out[i])-v)*(float64(out[i])-v), h.wanted+v*v
+		}
 		out = out[h.kind.out:]
 	}
 }
+
+// noise is the error of all outputs, relative to them, in the mean of squares.
+func (h *harness) noise() float64 { return math.Sqrt(h.squares / h.wanted) }
 
 func (h *harness) compare(got []float32, want []float64) {
 	var largest float64
@@ -408,22 +443,38 @@ func (h *harness) commit(s *sequence, after kernels.Cursor) {
 // state is the live state of a sequence: the checkpoint with the committed records folded in.
 func (h *harness) state(s *sequence) []float64 {
 	l := h.pool.Layers()[1]
-	n := len(s.plain.state())
-	block, region := make([]byte, 4*n), make([]byte, l.Layout.Bytes)
-	h.do(func(o kernels.Ops) {
-		o.Download(block, l.Blocks.Slice(int64(s.cursor.Src)*l.BlockStride, int64(4*n)))
-		o.Download(region, l.Rings.Slice(int64(s.slot)*l.RingStride, l.Layout.Bytes))
-	})
-	state := make([]float64, n)
-	for i, v := range floatsOf(block) {
-		state[i] = float64(v)
-	}
+	region := make([]byte, l.Layout.Bytes)
+	h.do(func(o kernels.Ops) { o.Download(region, l.Rings.Slice(int64(s.slot)*l.RingStride, l.Layout.Bytes)) })
+	state := h.widened(h.checkpoint.HP, s.cursor.Src)
 	record := func(f kernels.Field, i int32) []float32 {
 		at := f.Offset + int64(kernels.RingIndex(i, f.Rows)*f.Cols*4)
 		return floatsOf(region[at : at+int64(4*f.Cols)])
 	}
 	for i := s.cursor.Origin; i < s.cursor.Origin+s.cursor.H; i++ {
 		h.kind.replay(h.p, state, record(l.Layout.X, i), record(l.Layout.B, i), record(l.Layout.Decay, i))
+	}
+	return state
+}
+
+// share is the last layer's part of a block.
+func (h *harness) share(block int32) []byte {
+	l := h.pool.Layers()[1]
+	share := make([]byte, h.checkpoint.LP.End)
+	h.do(func(o kernels.Ops) {
+		o.Download(share, l.Blocks.Slice(int64(block)*l.BlockStride, h.checkpoint.LP.End))
+	})
+	return share
+}
+
+// widened is one copy of the state in a block.
+func (h *harness) widened(a kernels.StateArray, block int32) []float64 {
+	share, head := h.share(block), make([]float32, a.Rows*a.Cols)
+	var state []float64
+	for i := range a.Heads {
+		a.DecodeRows(head, share, i, 0)
+		for _, v := range head {
+			state = append(state, float64(v))
+		}
 	}
 	return state
 }

@@ -15,8 +15,10 @@ type kind struct {
 	widths []int // of the projections
 	out    int
 	params func(r *rand.Rand) *params
-	plain  func(p *params) plain
-	launch func(h *harness, o kernels.Ops, op operation, rows kernels.Rows, in []kernels.Mat, out kernels.Mat)
+
+	checkpoint func(p kernels.Precision) kernels.CheckpointLayout
+	plain      func(p *params) plain
+	launch     func(h *harness, o kernels.Ops, op operation, rows kernels.Rows, in []kernels.Mat, out kernels.Mat)
 	// replay folds one record into a state.
 	replay func(p *params, s []float64, x, b, decay []float32)
 }
@@ -58,6 +60,7 @@ func negExp(r *rand.Rand, n int) []float32 {
 func mamba2Kind(name string, d kernels.Mamba2Dims, bias bool) kind {
 	k := kind{name: name, widths: []int{d.Inner(), d.Conv(), d.Heads}, out: d.Inner()}
 	k.config = ssm.PoolConfig{Mamba2: d, Mamba2Layers: 2}
+	k.checkpoint = func(p kernels.Precision) kernels.CheckpointLayout { return kernels.Mamba2Checkpoint(d, p) }
 	k.params = func(r *rand.Rand) *params {
 		p := &params{
 			convW: normals(r, d.Conv()*d.Taps, 0, 0.5), a: negExp(r, d.Heads), d: normals(r, d.Heads, 1, 0.1),
@@ -99,6 +102,7 @@ func mamba2Kind(name string, d kernels.Mamba2Dims, bias bool) kind {
 func deltaKind(name string, d kernels.DeltaDims) kind {
 	k := kind{name: name, widths: []int{d.Conv(), d.Values(), d.ValueHeads, d.ValueHeads}, out: d.Values()}
 	k.config = ssm.PoolConfig{Delta: d, DeltaLayers: 2}
+	k.checkpoint = func(p kernels.Precision) kernels.CheckpointLayout { return kernels.DeltaCheckpoint(d, p) }
 	k.params = func(r *rand.Rand) *params {
 		return &params{
 			convW: normals(r, d.Conv()*d.Taps, 0, 0.5), a: negExp(r, d.ValueHeads), dtBias: normals(r, d.ValueHeads, -2, 1),

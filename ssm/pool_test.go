@@ -73,7 +73,14 @@ func run(t *testing.T, dev kernels.Device, f func(kernels.Ops)) {
 // TestLayout fills the share of every layer in every block and slot with a number of its own and finds them all again,
 // in blocks that are contiguous.
 func TestLayout(t *testing.T) {
+	for _, q := range []kernels.Precision{{}, {HP: kernels.StateNVFP4}, {HP: kernels.StateF16, LP: kernels.StateF8, Rounding: kernels.Stochastic}} {
+		t.Run(q.String(), func(t *testing.T) { layoutCase(t, q) })
+	}
+}
+
+func layoutCase(t *testing.T, q kernels.Precision) {
 	dev, c := open(t), smallConfig()
+	c.State, c.Scratch = q, 2
 	p, err := ssm.NewPool(dev, c)
 	if err != nil {
 		t.Fatal(err)
@@ -81,12 +88,20 @@ func TestLayout(t *testing.T) {
 	if len(p.Layers()) != 3 || p.BlockBytes() != c.BlockBytes() || p.Layers()[0].RingStride+ssm.CursorBytes != c.SlotBytes() {
 		t.Errorf("%d layers, blocks of %d and %d bytes, slots of %d and %d", len(p.Layers()), p.BlockBytes(), c.BlockBytes(), p.Layers()[0].RingStride, c.SlotBytes())
 	}
-	sizes := []int64{2 * 3 * 5 * 4, 2 * 3 * 5 * 4, 2 * 4 * 3 * 4}
-	number := func(kind, layer, i int) byte { return byte(1 + kind*100 + layer*10 + i) }
+	mamba2, delta := kernels.Mamba2Checkpoint(c.Mamba2, q), kernels.DeltaCheckpoint(c.Delta, q)
+	sizes := []int64{mamba2.LP.End, mamba2.LP.End, delta.LP.End}
+	floats := []int64{2 * 3 * 5 * 4, 2 * 3 * 5 * 4, 2 * 4 * 3 * 4}
+	number := func(kind, layer, i int) byte { return byte(1 + kind*80 + layer*10 + i) }
 	part := func(kind, layer, i int) kernels.Buffer {
 		s := p.Layers()[layer]
-		if kind == 0 {
+		if s.Layer != layer || s.Precision != q {
+			t.Errorf("layer %d of precision %v", s.Layer, s.Precision)
+		}
+		switch kind {
+		case 0:
 			return s.Blocks.Slice(int64(i)*s.BlockStride, sizes[layer])
+		case 2:
+			return s.Scratch.Slice(int64(i)*s.ScratchStride, floats[layer])
 		}
 		return s.Rings.Slice(int64(i)*s.RingStride, s.Layout.Bytes)
 	}
@@ -97,6 +112,9 @@ func TestLayout(t *testing.T) {
 			}
 			for i := range c.Slots {
 				f(1, layer, i)
+			}
+			for i := range c.Scratch {
+				f(2, layer, i)
 			}
 		}
 	}
@@ -235,5 +253,41 @@ func TestOutOfMemory(t *testing.T) {
 	c.Blocks = 1 << 30
 	if _, err := ssm.NewPool(open(t), c); !errors.Is(err, kernels.ErrOutOfMemory) || !strings.Contains(err.Error(), "state blocks") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// refusing is a device whose operations take float32 states only.
+type refusing struct{ kernels.Device }
+
+func (refusing) StateSupport(p kernels.Precision) error {
+	if p != (kernels.Precision{}) {
+		return kernels.ErrUnsupported
+	}
+	return nil
+}
+
+func TestPrecisionThatADeviceDoesNotTake(t *testing.T) {
+	c := smallConfig()
+	c.State.HP = kernels.StateF8
+	_, err := ssm.NewPool(refusing{open(t)}, c)
+	if !errors.Is(err, kernels.ErrUnsupported) || !strings.Contains(err.Error(), "--mamba-ssm-cache-dtype") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// What a sequence takes, by format: a state of 2 x 64 x 128 numbers.
+func TestBytesOfASequence(t *testing.T) {
+	c := ssm.PoolConfig{Mamba2: kernels.Mamba2Dims{Heads: 2, HeadDim: 64, State: 128, Groups: 1, Taps: 4}, Mamba2Layers: 3}
+	const n = 2 * 64 * 128
+	for q, want := range map[kernels.Precision]int64{
+		{}:                     4 * n,
+		{HP: kernels.StateF16}: 2 * n,
+		{HP: kernels.StateF8}:  n + n/32,
+		{HP: kernels.StateF16, LP: kernels.StateNVFP4}: 2*n + n/2 + n/16 + 256, // a scale a head, aligned
+	} {
+		c.State = q
+		if got := c.BlockBytes(); got != 3*want || c.ScratchBytes() != 3*4*n {
+			t.Errorf("%v: %d bytes and %d of scratch, want %d", q, got, c.ScratchBytes(), 3*want)
+		}
 	}
 }

@@ -22,7 +22,11 @@ type walk struct {
 }
 
 func newWalk(tb testing.TB, k kind, w kernels.Window, seed uint64) *walk {
-	return &walk{harness: newHarness(tb, k, w, 2, seed), r: rand.New(rand.NewPCG(seed, 2))}
+	return newPreciseWalk(tb, k, w, kernels.Precision{}, seed)
+}
+
+func newPreciseWalk(tb testing.TB, k kind, w kernels.Window, q kernels.Precision, seed uint64) *walk {
+	return &walk{harness: newPreciseHarness(tb, k, w, q, 2, seed), r: rand.New(rand.NewPCG(seed, 2))}
 }
 
 func (w *walk) tokens(n int) []int {
@@ -173,22 +177,26 @@ func TestPrefill(t *testing.T) {
 func TestBitExact(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {
-			together := bitExactRun(t, k, 2, []int{0, 1, 2, 3})
-			for i := range together {
-				alone := bitExactRun(t, k, 1, []int{i})[i]
-				for j, v := range alone {
-					if math.Float32bits(v) != math.Float32bits(together[i][j]) {
-						t.Fatalf("sequence %d: number %d is %v alone, %v together", i, j, v, together[i][j])
-					}
-				}
-			}
+			bitExact(t, k, kernels.Precision{})
 		})
 	}
 }
 
+func bitExact(t *testing.T, k kind, q kernels.Precision) {
+	together := bitExactRun(t, k, q, 2, []int{0, 1, 2, 3})
+	for i := range together {
+		alone := bitExactRun(t, k, q, 1, []int{i})[i]
+		for j, v := range alone {
+			if math.Float32bits(v) != math.Float32bits(together[i][j]) {
+				t.Fatalf("sequence %d: number %d is %v alone, %v together", i, j, v, together[i][j])
+			}
+		}
+	}
+}
+
 // bitExactRun is everything that the given sequences put out, by sequence.
-func bitExactRun(t *testing.T, k kind, threads int, which []int) map[int][]float32 {
-	h := newHarness(t, k, kernels.Window{L: 5, T: 3}, threads, 5)
+func bitExactRun(t *testing.T, k kind, q kernels.Precision, threads int, which []int) map[int][]float32 {
+	h := newPreciseHarness(t, k, kernels.Window{L: 5, T: 3}, q, threads, 5)
 	for range 3 - len(which)/2 { // other slots and blocks
 		h.takeSlot()
 		h.takeBlock()
@@ -221,9 +229,12 @@ func bitExactRun(t *testing.T, k kind, threads int, which []int) map[int][]float
 			for _, v := range h.state(sequences[i]) {
 				outs[i] = append(outs[i], float32(v))
 			}
+			for _, v := range h.widened(h.checkpoint.LP, sequences[i].cursor.Src) {
+				outs[i] = append(outs[i], float32(v))
+			}
 		}
 	}
-	if h.worst > limit {
+	if q == (kernels.Precision{}) && h.worst > limit {
 		t.Errorf("error %.2g", h.worst)
 	}
 	return outs
