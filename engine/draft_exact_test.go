@@ -120,12 +120,26 @@ func driven(t *testing.T, g *golden.Golden, o Options, c *golden.Case, swap func
 	p := &prompter{Drafter: e.drafter, texts: texts(g), wrong: some, known: map[int]map[int32]int32{}}
 	e.drafter = p
 	s := submit(t, e, scored(c, 30))
-	swaps := 0
+	swaps := swapped(t, e, s, swap)
+	if swap != nil && swaps < 4 {
+		t.Errorf("swapped %d times: the test shows nothing", swaps)
+	}
+	if p.tries < 3 {
+		t.Errorf("%d steps were prompted: the test shows nothing", p.tries)
+	}
+	go e.loop()
+	return read(t, s), e.Stats().Drafts
+}
+
+// swapped turns an engine's loop to the end of a sequence and swaps that out before the turns that are chosen. It returns how
+// often it was.
+func swapped(t *testing.T, e *Engine, s *Sequence, swap func(turn int) bool) (swaps int) {
+	t.Helper()
 	for turn := 0; ; turn++ {
 		e.turn()
 		q := e.seqs[s.id]
 		if q == nil {
-			break
+			return swaps
 		}
 		if swap == nil || !swap(turn) || !q.running {
 			continue
@@ -143,14 +157,6 @@ func driven(t *testing.T, g *golden.Golden, o Options, c *golden.Case, swap func
 			}
 		}
 	}
-	if swap != nil && swaps < 4 {
-		t.Errorf("swapped %d times: the test shows nothing", swaps)
-	}
-	if p.tries < 3 {
-		t.Errorf("%d steps were prompted: the test shows nothing", p.tries)
-	}
-	go e.loop()
-	return read(t, s), e.Stats().Drafts
 }
 
 // TestSpeculativeChiSquare draws tokens for many seeds with drafts that are right now and then, and compares how often each
