@@ -10,28 +10,13 @@ import (
 	"reprise/internal/golden"
 	"reprise/kernels"
 	"reprise/kernels/cpu"
-	"reprise/kernels/ref"
-	"reprise/model"
 	"reprise/sampler"
 )
 
 // open starts an engine on a golden's checkpoint and checks when the test ends that everything came back.
 func open(t testing.TB, g *golden.Golden, o Options) *Opened {
 	t.Helper()
-	return openOn(t, deviceFor(t, o), g, o)
-}
-
-// deviceFor is the CPU, or the oracle in float32 for formats of states that the CPU does not take.
-func deviceFor(t testing.TB, o Options) kernels.Device {
-	t.Helper()
-	dev := device(t)
-	if p, err := precision(model.Spec{}, o); err == nil && dev.StateSupport(p) != nil {
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-		return ref.NewFloat32()
-	}
-	return dev
+	return openOn(t, device(t), g, o)
 }
 
 func device(t testing.TB) kernels.Device {
