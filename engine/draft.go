@@ -38,12 +38,16 @@ func (e *Engine) chooseDepth() {
 	e.stats.depth.Store(int64(e.depth))
 }
 
-// learn notes what a finished step says about drafts: whether they were accepted, and what they cost. A step counts as
-// costs if the device had nothing else to wait for, and if it verified as many drafts as it proposed.
+// learn notes what a finished step says about the time that rows and prompts take, and about drafts: whether they were
+// accepted, and what they cost. A step counts as costs if the device had nothing else to wait for, for drafts if it
+// verified as many as it proposed.
 func (e *Engine) learn(l *lane) {
 	now := time.Now()
 	took := now.Sub(e.collected)
 	e.collected = now
+	if l.queued {
+		e.pace.took(len(l.steps), l.plan.PrefillTokens(), took)
+	}
 	if e.drafter == nil {
 		return
 	}

@@ -47,6 +47,7 @@ type Engine struct {
 	tosses     int            // steps whose drafts a coin accepts
 	records    []*spec.Record // of the sequences of the last step
 	collected  time.Time      // when a step was collected last
+	pace       pace           // prompt tokens beside running requests
 	shared     *shared
 	lanes      [2]*lane
 	graphs     graphs
@@ -134,6 +135,10 @@ func (e *Engine) allocate() error {
 	e.sched, err = sched.New(sched.Config{MaxSeqs: p.MaxSeqs, MaxTokens: p.MaxTokens, MaxLen: p.MaxLen})
 	if err != nil {
 		return err
+	}
+	e.pace = pace{ratio: e.options.StepRatio, least: leastPace}
+	if e.dev.Activations() == kernels.F32 {
+		e.pace.least = leastPaceCPU
 	}
 	if e.cursorHost, err = e.dev.AllocHost(ssm.CursorBytes); err != nil {
 		return err

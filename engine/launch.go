@@ -67,6 +67,7 @@ func (e *Engine) download(o kernels.Ops, l *lane) {
 func (e *Engine) launch() bool {
 	l := e.lanes[e.next]
 	e.chooseDepth()
+	e.sched.SetMixedPrefill(e.pace.budget())
 	for {
 		e.sched.Schedule(&l.plan)
 		if l.plan.Empty() {
@@ -112,6 +113,7 @@ func (e *Engine) launch() bool {
 	}
 	l.ticket, l.busy, l.queued = e.dev.Mark(), true, e.lanes[1-e.next].busy
 	e.sched.Commit(&l.plan)
+	e.pace.launched(len(l.plan.Steps), l.plan.PrefillTokens())
 	e.verifyNext(l)
 	e.next = 1 - e.next
 	return true

@@ -12,6 +12,7 @@ type Options struct {
 	MaxLen         int              // --max-model-len; 0 = the model's
 	MaxSeqs        int              // --max-num-seqs; 0 = 64 on the CPU, 256 otherwise
 	MaxTokens      int              // --max-num-batched-tokens; 0 = 2048
+	StepRatio      float64          // --max-step-ratio: bound of a step with prompts, in steps without; 0 = none
 	PageTokens     int              // --block-size; 0 = 16
 	KVDType        kernels.DType    // --kv-cache-dtype; Invalid = auto
 	StateDType     string           // --mamba-ssm-cache-dtype: a kernels.StateFormat; "" and auto = the model's

@@ -49,6 +49,7 @@ func parse(args []string) (*flags, error) {
 	fs.StringVar(&f.prefix, "metrics-prefix", "reprise:", "first part of the names of all metrics")
 	fs.Int64Var(&f.maxBody, "max-body-bytes", 32<<20, "largest request")
 	fs.DurationVar(&f.drain, "shutdown-timeout", 30*time.Second, "how long running requests may take to finish after SIGTERM")
+	f.model.Interactive = true
 	f.model.Register(fs)
 	rest, err := cli.Parse(fs, args)
 	if err != nil {

@@ -17,6 +17,8 @@
 //   - The budget counts padded tokens: a step row costs the plan's T. At most MaxSeqs requests run, and no more than the
 //     budget can give one row each, so MaxTokens < MaxSeqs means that fewer run. When drafts deepen afterwards and the
 //     rows no longer fit, they take turns: a step begins with the first row that the last one left out.
+//   - Running requests wait for the whole step, so a step with step rows takes Config.MixedPrefill prompt tokens at most. How
+//     many that should be depends on how long they take: the caller measures, and says so by SetMixedPrefill.
 //   - A prompt's pages are asked for all at once (Upper), so that a prompt once begun is not stopped half way.
 //   - Short of memory: admissions are given up first, from the youngest, then drafts, both for this plan only; then the
 //     request admitted last is preempted. After that nothing is admitted until a running request leaves, so nothing is swapped in and out in

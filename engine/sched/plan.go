@@ -4,18 +4,20 @@ package sched
 type planner struct {
 	*Scheduler
 	plan        *Plan
-	left        int // tokens of the budget
-	prefillLeft int // of these, what prefill rows may take
+	left        int  // tokens of the budget
+	prefillLeft int  // of these, what prefill rows may take
+	noPrompts   bool // this step has none
 }
 
 // Schedule writes the next step into p. It changes no request: a plan that is not committed never happened.
 func (s *Scheduler) Schedule(p *Plan) {
 	p.reset()
-	pl := planner{s, p, s.config.MaxTokens, s.config.MaxTokens}
+	pl := planner{Scheduler: s, plan: p, left: s.config.MaxTokens, prefillLeft: s.config.MaxTokens}
 	p.T = pl.width()
 	steps, rows := pl.count()
-	if steps > 0 && s.config.MixedPrefill > 0 {
-		pl.prefillLeft = s.config.MixedPrefill
+	if steps > 0 && s.config.MixedPrefill != 0 {
+		pl.prefillLeft = max(s.config.MixedPrefill, 0)
+		pl.noPrompts = pl.prefillLeft == 0
 	}
 	if rows*p.T > s.config.MaxTokens {
 		pl.takeTurns()
@@ -93,9 +95,10 @@ func (pl *planner) takeTurns() {
 	}
 }
 
+// serve gives a request its row; false = its turn comes with the next step.
 func (pl *planner) serve(r *request) bool {
 	if r.prefilling() {
-		return pl.prefill(r, min(pl.plan.T, pl.config.MaxChunk))
+		return pl.noPrompts || pl.prefill(r, min(pl.plan.T, pl.config.MaxChunk))
 	}
 	return pl.step(r)
 }

@@ -61,7 +61,7 @@ func TestRandomOperations(t *testing.T) {
 }
 
 func (w *world) act() {
-	switch w.rng.IntN(12) {
+	switch w.rng.IntN(13) {
 	case 0, 1:
 		w.add()
 	case 2:
@@ -74,6 +74,9 @@ func (w *world) act() {
 		}
 	case 4:
 		w.shortage()
+	case 5:
+		w.config.MixedPrefill = w.rng.IntN(6) - 1
+		w.s.SetMixedPrefill(w.config.MixedPrefill)
 	default:
 		w.step(2)
 	}
@@ -193,7 +196,7 @@ func (w *world) checkRows(p *Plan, admitted map[ID]bool) {
 			w.t.Errorf("prefill row %+v for %+v", r, l)
 		}
 	}
-	if n := p.PrefillTokens(); steps > 0 && w.config.MixedPrefill > 0 && n > w.config.MixedPrefill {
+	if n := p.PrefillTokens(); steps > 0 && w.config.MixedPrefill != 0 && n > max(w.config.MixedPrefill, 0) {
 		w.t.Errorf("%d prompt tokens next to step rows, at most %d", n, w.config.MixedPrefill)
 	}
 	for id := range admitted {
@@ -321,6 +324,8 @@ func (w *world) preempt(id ID) {
 
 // finish lets everything run to its end: no request starves.
 func (w *world) finish() {
+	w.config.MixedPrefill = max(w.config.MixedPrefill, 0)
+	w.s.SetMixedPrefill(w.config.MixedPrefill)
 	for range 5000 {
 		if len(w.order) == 0 {
 			break

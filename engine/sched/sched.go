@@ -111,6 +111,10 @@ func (s *Scheduler) SetDrafts(id ID, n int) {
 	}
 }
 
+// SetMixedPrefill changes Config.MixedPrefill from the next plan on; negative = no prompt tokens beside step rows. Whoever
+// says so for ever lets prompts starve.
+func (s *Scheduler) SetMixedPrefill(n int) { s.config.MixedPrefill = n }
+
 // Commit says that p, the plan scheduled last, is launched.
 func (s *Scheduler) Commit(p *Plan) {
 	for _, a := range p.Admitted {

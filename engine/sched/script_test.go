@@ -42,6 +42,8 @@ func (m *machine) exec(c script.Command) string {
 		return m.apply(c)
 	case "drafts":
 		m.SetDrafts(ID(c.Arg(0)), c.Arg(1))
+	case "mixed": // prompt tokens beside step rows from now on
+		m.SetMixedPrefill(c.Arg(0))
 	case "remove":
 		return fmt.Sprintf("known %v\n", m.Remove(ID(c.Arg(0))))
 	case "relieve":

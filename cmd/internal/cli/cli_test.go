@@ -54,7 +54,7 @@ func TestWrongCommandLines(t *testing.T) {
 		}
 	}
 	for line, words := range map[string]string{
-		"--gpu-memory-utilization 1.5": "(0, 1]", "--gpu-memory-utilization NaN": "(0, 1]", "--max-logprobs -2": "-1", "--swap-space -1": "GiB",
+		"--gpu-memory-utilization 1.5": "(0, 1]", "--gpu-memory-utilization NaN": "(0, 1]", "--max-logprobs -2": "-1", "--max-step-ratio 1": "1.1", "--max-step-ratio NaN": "1.1", "--swap-space -1": "GiB",
 		"--speculative-config {": "speculative", `--speculative-config {"method":"medusa","num_speculative_tokens":1}`: "medusa",
 		`--speculative-config {"method":"mtp"}`: "num_speculative_tokens", `--speculative-config {"method":"mtp","num_speculative_tokens":99}`: "15",
 		`--speculative-config {"method":"mtp","num_speculative_tokens":1,"typo":1}`:    "typo",

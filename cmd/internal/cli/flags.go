@@ -18,12 +18,13 @@ type Model struct {
 	Model       string
 	ServedNames []string
 	LogLevel    string
+	Interactive bool // readers wait for every token: --max-step-ratio is 2 by default; set before Register
 
 	device, dtype, loadFormat         string
 	maxLen, maxSeqs, maxTokens        int
 	blockSize, window                 int
 	kvBlocks, stateBlocks             int
-	memory, swap                      float64
+	memory, swap, stepRatio           float64
 	kvDType, stateDType               string
 	readDType, rounding               string
 	speculative                       string
@@ -53,6 +54,11 @@ func (m *Model) Register(fs *pflag.FlagSet) {
 	m.count(fs, &m.maxLen, "max-model-len", "tokens of prompt and answer together (default: the model's, less where memory is short)")
 	m.count(fs, &m.maxSeqs, "max-num-seqs", "sequences that run at once (default: 64 on the CPU, 256 on a GPU, fewer where memory is short)")
 	m.count(fs, &m.maxTokens, "max-num-batched-tokens", "tokens of one step; longer prompts are computed in chunks (default: 2048)")
+	ratio := 0.0
+	if m.Interactive {
+		ratio = 2
+	}
+	fs.Float64Var(&m.stepRatio, "max-step-ratio", ratio, "prompts may make a step, and so the wait of running requests, so many times as long as it is without; 0 = no bound")
 	fs.Float64Var(&m.memory, "gpu-memory-utilization", 0.9, "share of the free memory that weights and caches may take (default on the CPU: 0.5)")
 	m.count(fs, &m.blockSize, "block-size", "tokens of a KV page (default: 16)")
 	m.choice(fs, &m.kvDType, "kv-cache-dtype", "auto", "type of the KV cache; auto: fp8 if the checkpoint declares it, else bfloat16 on a GPU and float32 on the CPU", "auto", "fp8", "fp8_e4m3", "bfloat16", "float32")

@@ -32,6 +32,7 @@ func (m *Model) options() (engine.Options, error) {
 		MaxLen: m.maxLen, MaxSeqs: m.maxSeqs, MaxTokens: m.maxTokens, PageTokens: m.blockSize, Window: m.window,
 		KVBlocks: m.kvBlocks, StateBlocks: m.stateBlocks, MaxLogProbs: m.maxLogProbs, Seed: uint64(m.seed),
 		KVDType: dtypes[m.kvDType], StateDType: m.stateDType, ReadDType: m.readDType, Log: m.Logger(),
+		StepRatio: m.stepRatio,
 	}
 	if m.rounding == kernels.Stochastic.String() {
 		o.Rounding = kernels.Stochastic
@@ -43,6 +44,8 @@ func (m *Model) options() (engine.Options, error) {
 	switch {
 	case !(m.memory > 0 && m.memory <= 1):
 		return o, Usagef("--gpu-memory-utilization %g is outside of (0, 1]", m.memory)
+	case m.stepRatio != 0 && !(m.stepRatio >= 1.1 && m.stepRatio <= 1000):
+		return o, Usagef("--max-step-ratio %g must be 0 or from 1.1 to 1000", m.stepRatio)
 	case !(m.swap >= 0 && m.swap < 1<<20):
 		return o, Usagef("--swap-space %g is outside of [0, 1048576] GiB", m.swap)
 	case m.maxLogProbs < -1 || m.maxLogProbs > math.MaxInt32:
