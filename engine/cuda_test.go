@@ -9,6 +9,7 @@ import (
 	"reprise/internal/golden"
 	"reprise/kernels"
 	"reprise/kernels/cuda"
+	"reprise/model"
 )
 
 // gpu opens the first GPU. A binary built with CUDA is for a machine that has one: its absence is a failure.
@@ -86,4 +87,34 @@ func checkPrompt(t *testing.T, e *Opened, i int, c *golden.Case, tolerance float
 	if !(worst <= 2*tolerance) {
 		t.Errorf("case %d: log probabilities differ by %.3g of the largest logit, allowed %.3g", i, worst, 2*tolerance)
 	}
+}
+
+// TestCUDAFormats: in every format, float32 mode reads texts as the CPU does in the same format, but for what a rounding that
+// falls the other way may change (see TestFormatsAgainstFloat32), and goes on with the same bits after a swap.
+func TestCUDAFormats(t *testing.T) {
+	const n = 28
+	exact := map[string][][][]float64{}
+	forFormats(t, []string{"nemotron-dense", "qwen35-dense"}, func(t *testing.T, g *golden.Golden, f format) {
+		dev, o := gpu(t, kernels.F32), f.options(Options{Window: 8, MaxTokens: 24})
+		if p, err := precision(model.Spec{}, o); err != nil || dev.StateSupport(p) != nil {
+			t.Skipf("%v: %v", f, dev.Close())
+		}
+		if exact[g.Name] == nil {
+			exact[g.Name] = forced(t, device(t), g, Options{Window: 8}, n)
+		}
+		cpu := forced(t, device(t), g, o, n)
+		_, most := difference(cpu, exact[g.Name], 0, n)
+		_, apart := difference(forced(t, dev, g, o, n), cpu, 0, n)
+		limit := 2*most + floatTolerance(g)
+		t.Logf("from the CPU: %.2g, allowed %.2g", apart, limit)
+		if !(apart <= limit) {
+			t.Errorf("GPU and CPU differ by %g, allowed %g", apart, limit)
+		}
+		o.MaxSeqs, o.PageTokens, o.MaxLogProbs = 1, 4, 5
+		want, _ := turned(t, gpu(t, kernels.F32), g, o, &g.Cases[3], nil)
+		got, _ := turned(t, gpu(t, kernels.F32), g, o, &g.Cases[3], func(turn int) bool { return turn%3 != 1 })
+		if err := got.equal(want); err != nil {
+			t.Errorf("swapped: %v", err)
+		}
+	})
 }

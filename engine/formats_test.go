@@ -83,8 +83,8 @@ func TestFormatsSwapped(t *testing.T) {
 		for _, o := range []Options{{}, {Drafts: 2, FixedDepth: true}} {
 			o.MaxTokens, o.MaxSeqs, o.PageTokens, o.Window, o.MaxLogProbs = 24, 1, 4, 4, 5
 			c := &g.Cases[3]
-			want, _ := turned(t, g, f.options(o), c, nil)
-			got, swaps := turned(t, g, f.options(o), c, func(turn int) bool { return turn%3 != 1 })
+			want, _ := turned(t, device(t), g, f.options(o), c, nil)
+			got, swaps := turned(t, device(t), g, f.options(o), c, func(turn int) bool { return turn%3 != 1 })
 			if err := got.equal(want); err != nil {
 				t.Errorf("%d drafts: %v", o.Drafts, err)
 			}
@@ -96,9 +96,9 @@ func TestFormatsSwapped(t *testing.T) {
 }
 
 // turned runs a case on an engine of its own and swaps it out before the turns that are chosen.
-func turned(t *testing.T, g *golden.Golden, o Options, c *golden.Case, swap func(turn int) bool) (result, int) {
+func turned(t *testing.T, dev kernels.Device, g *golden.Golden, o Options, c *golden.Case, swap func(turn int) bool) (result, int) {
 	t.Helper()
-	e := openStill(t, device(t), g, o)
+	e := openStill(t, dev, g, o)
 	s := submit(t, e, scored(c, 24))
 	swaps := swapped(t, e, s, swap)
 	go e.loop()
@@ -148,11 +148,11 @@ func (f *forcing) commit(o kernels.Ops, p kernels.Commit) {
 
 // forced are the log probabilities of all tokens at the first n places behind each prompt, by case, place and id, of an
 // engine that reads the goldens' answers.
-func forced(t *testing.T, g *golden.Golden, o Options, n int) (out [][][]float64) {
+func forced(t *testing.T, dev kernels.Device, g *golden.Golden, o Options, n int) (out [][][]float64) {
 	t.Helper()
 	o.MaxSeqs, o.MaxLogProbs, o.FixedDepth = 1, -1, true
 	f := &forcing{}
-	e := openStill(t, &watched{Device: device(t), hooks: watchedOps{commit: f.commit}}, g, o)
+	e := openStill(t, &watched{Device: dev, hooks: watchedOps{commit: f.commit}}, g, o)
 	if o.Drafts > 0 { // some drafts are right
 		e.drafter = &prompter{Drafter: e.drafter, texts: texts(g), wrong: some, known: map[int]map[int32]int32{}}
 	}
@@ -199,6 +199,15 @@ func difference(a, b [][][]float64, from, to int) (rms, most float64) {
 	return math.Sqrt(rms / float64(count)), most
 }
 
+// floatTolerance is the allowed difference of log probabilities in float32.
+func floatTolerance(g *golden.Golden) float64 {
+	scale := 0.0
+	for i := range g.Cases {
+		scale = max(scale, g.Cases[i].Scale())
+	}
+	return 2 * golden.LogitTolerance * scale
+}
+
 // TestFormatsAgainstFloat32 reads the same texts in every format and compares: prompts are computed in float32 in however
 // many chunks, so that the first answer of all formats is that of float32; and what changes the place or the last bit of a
 // rounding (chunks, drafts) changes answers by no more than the format itself does. The models have no experts, whose choice
@@ -211,18 +220,14 @@ func TestFormatsAgainstFloat32(t *testing.T) {
 	forFormats(t, []string{"nemotron-dense", "qwen35-dense"}, func(t *testing.T, g *golden.Golden, f format) {
 		o := Options{Window: 8}
 		if exact[g.Name] == nil {
-			exact[g.Name] = forced(t, g, o, n)
+			exact[g.Name] = forced(t, device(t), g, o, n)
 		}
-		scale := 0.0
-		for i := range g.Cases {
-			scale = max(scale, g.Cases[i].Scale())
-		}
-		float := 2 * golden.LogitTolerance * scale // of log probabilities in float32
-		plain := forced(t, g, f.options(o), n)
+		float := floatTolerance(g)
+		plain := forced(t, device(t), g, f.options(o), n)
 		rms, most := difference(plain, exact[g.Name], 1, n)
 		chunked := f.options(o)
 		chunked.MaxTokens = 24
-		chunks := forced(t, g, chunked, n)
+		chunks := forced(t, device(t), g, chunked, n)
 		for name, run := range map[string][][][]float64{"whole": plain, "chunked": chunks} {
 			if _, first := difference(run, exact[g.Name], 0, 1); first > float {
 				t.Errorf("%s: the answer to the prompt differs from float32 by %g, tolerance %g", name, first, float)
@@ -234,7 +239,7 @@ func TestFormatsAgainstFloat32(t *testing.T) {
 		}
 		drafted := f.options(o)
 		drafted.Drafts, drafted.DraftMethod = 3, spec.NGram
-		speculative, _ := difference(forced(t, g, drafted, n), exact[g.Name], 1, n)
+		speculative, _ := difference(forced(t, device(t), g, drafted, n), exact[g.Name], 1, n)
 		if limit := 1.5*rms + float; speculative > limit {
 			t.Errorf("speculative differs from float32 by %g (root mean square), plain by %g", speculative, rms)
 		}

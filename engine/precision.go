@@ -7,7 +7,7 @@ import (
 	"reprise/model"
 )
 
-// scratchBlocks are for prompts that a step leaves unfinished: there is one at most beside the one that the same step
+// scratchBlocks are for prompts that a step leaves unfinished: there is one at most, beside one that the same step
 // finishes, since a prompt is only begun when those before it got all their tokens.
 const scratchBlocks = 2
 
