@@ -176,10 +176,15 @@ func (l *lab) alloc(bytes int64) kernels.Buffer {
 }
 
 func (l *lab) upload(b kernels.Buffer, src []byte) {
+	l.run(func(o kernels.Ops) { o.Upload(b.Slice(0, int64(len(src))), src) })
+}
+
+// run submits a program and waits for it, unless there was an error before.
+func (l *lab) run(p func(kernels.Ops)) {
 	if l.err != nil {
 		return
 	}
-	l.dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) { o.Upload(b.Slice(0, int64(len(src))), src) }))
+	l.dev.Submit(kernels.ProgramFunc(p))
 	l.err = l.dev.Wait(l.dev.Mark())
 }
 

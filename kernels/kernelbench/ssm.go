@@ -153,9 +153,12 @@ func (l *lab) checkpoints(c kernels.CheckpointLayout, n int) kernels.Buffer {
 		c.LP.EncodeHead(share, head, state, kernels.StateNoise{})
 	}
 	b := l.alloc(int64(n) * c.Bytes())
-	for i := range n {
-		l.upload(b.Slice(int64(i)*c.Bytes(), c.Bytes()), share)
-	}
+	l.upload(b, share)
+	l.run(func(o kernels.Ops) {
+		for i := 1; i < n; i++ {
+			o.Copy(b.Slice(int64(i)*c.Bytes(), c.Bytes()), b.Slice(0, c.Bytes()))
+		}
+	})
 	return b
 }
 
@@ -173,12 +176,11 @@ func (l *lab) negative(n int) kernels.Buffer {
 // zeroDecays makes the recorded decays valid: dt or log decay 0 is none, whatever the random fill left there.
 func (l *lab) zeroDecays(s *ssmLab, slots int) {
 	f := s.state.Layout.Decay
-	zeros := make([]byte, f.Rows*f.Cols*4)
-	for i := range slots + 1 {
-		if l.err == nil {
-			l.upload(s.state.Rings.Slice(int64(i)*s.state.RingStride+f.Offset, int64(len(zeros))), zeros)
+	l.run(func(o kernels.Ops) {
+		for i := range slots + 1 {
+			o.Zero(s.state.Rings.Slice(int64(i)*s.state.RingStride+f.Offset, int64(f.Rows*f.Cols*4)))
 		}
-	}
+	})
 }
 
 // ssmStep is the whole mixer of b rows of t tokens in the middle of their windows: phases spread evenly over the ring.
