@@ -55,22 +55,30 @@ func scaleRows(dst []float32, scales []byte, cols int) {
 	}
 }
 
-// fourBits is the two e2m1 of every byte, the low half first.
-var fourBits = func() (t [256][2]float32) {
-	for i := range t {
-		t[i] = [2]float32{kernels.E2M1ToF32(uint8(i & 15)), kernels.E2M1ToF32(uint8(i >> 4))}
-	}
-	return t
-}()
+// nvfp4Chunk is how many blocks of nvfp4 are widened at a time.
+const nvfp4Chunk = 64
 
-// widenNVFP4 widens whole blocks: sixteen elements in eight bytes of values, times their scale times g.
+// widenNVFP4 widens whole blocks, sixteen elements in eight bytes of values, times their scales times g.
 func widenNVFP4(dst []float32, values, scales []byte, g float32) {
-	for i, s := range scales {
-		scale := kernels.F8E4M3ToF32(s) * g
-		out, in := dst[16*i:][:16], values[8*i:][:8]
-		for j, v := range in {
-			pair := &fourBits[v]
-			out[2*j], out[2*j+1] = pair[0]*scale, pair[1]*scale
+	var halves [nvfp4Chunk]float32
+	for len(scales) > 0 {
+		n := min(nvfp4Chunk, len(scales))
+		part := halves[:n]
+		widen(part, scales[:n], kernels.F8E4M3)
+		for i, s := range part {
+			part[i] = s * g * 0.5
+		}
+		widenFourBits(dst, values, part)
+		dst, values, scales = dst[16*n:], values[8*n:], scales[n:]
+	}
+}
+
+// widenFourBitsGo writes blocks of sixteen e2m1 from eight bytes each, the low half of a byte first, times twice their
+// halves.
+func widenFourBitsGo(dst []float32, src []byte, halves []float32) {
+	for i, half := range halves {
+		for j, v := range src[8*i:][:8] {
+			dst[16*i+2*j], dst[16*i+2*j+1] = kernels.E2M1ToF32(v)*(2*half), kernels.E2M1ToF32(v>>4)*(2*half)
 		}
 	}
 }

@@ -18,6 +18,22 @@ func widenE4M3(dst *float32, src *byte, n int)
 //go:noescape
 func widenE5M2(dst *float32, src *byte, n int)
 
+// widenE2M1 writes n blocks of sixteen elements from eight bytes each, times twice halves by block.
+//
+//go:noescape
+func widenE2M1(dst *float32, src *byte, halves *float32, n int)
+
+// widenFourBits is widenFourBitsGo for len(halves) blocks, at least one.
+func widenFourBits(dst []float32, src []byte, halves []float32) {
+	if !hasAVX2 {
+		widenFourBitsGo(dst, src, halves)
+		return
+	}
+	n := len(halves)
+	_, _ = dst[16*n-1], src[8*n-1]
+	widenE2M1(&dst[0], &src[0], &halves[0], n)
+}
+
 // widenBlocks widens a leading part of src and returns its elements.
 func widenBlocks(dst []float32, src []byte, dtype kernels.DType) int {
 	n := len(dst) &^ 7

@@ -83,3 +83,41 @@ widenE5M2Loop:
 	JG        widenE5M2Loop
 	VZEROUPPER
 	RET
+
+DATA e2m1<>+0(SB)/8, $0x0c08060403020100 // twice the values
+DATA e2m1<>+8(SB)/8, $0xf4f8fafcfdfeff00
+DATA e2m1<>+16(SB)/4, $0x0f0f0f0f
+GLOBL e2m1<>(SB), RODATA|NOPTR, $20
+
+// func widenE2M1(dst *float32, src *byte, halves *float32, n int)
+TEXT ·widenE2M1(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ halves+16(FP), DX
+	MOVQ n+24(FP), CX
+	VMOVDQU      e2m1<>+0(SB), X5
+	VPBROADCASTD e2m1<>+16(SB), X6
+
+widenE2M1Loop:
+	VPMOVZXBW    (SI), X0
+	VPSLLW       $4, X0, X1
+	VPOR         X1, X0, X0
+	VPAND        X6, X0, X0 // a byte a code, the low half of each byte first
+	VPSHUFB      X0, X5, X0
+	VPMOVSXBD    X0, Y1
+	VPSRLDQ      $8, X0, X0
+	VPMOVSXBD    X0, Y2
+	VBROADCASTSS (DX), Y3
+	VCVTDQ2PS    Y1, Y1
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y1, Y1
+	VMULPS       Y3, Y2, Y2
+	VMOVUPS      Y1, (DI)
+	VMOVUPS      Y2, 32(DI)
+	ADDQ         $8, SI
+	ADDQ         $64, DI
+	ADDQ         $4, DX
+	DECQ         CX
+	JNZ          widenE2M1Loop
+	VZEROUPPER
+	RET
