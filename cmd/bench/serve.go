@@ -80,7 +80,7 @@ func (f *serveFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.requests, "requests", 0, "measured requests of a row (default: 100 without --duration; a whole trace)")
 	fs.DurationVar(&f.duration, "duration", 0, "how long measured requests arrive; 0 = until --requests")
 	fs.DurationVar(&f.ramp, "ramp", 0, "grow the load to its value during this time, without measuring")
-	fs.IntVar(&f.warmup, "warmup", 2, "requests before each row, one after another, not measured")
+	fs.IntVar(&f.warmup, "warmup", 2, "requests before each row, one after another, not measured; none before a replayed trace")
 	fs.IntVar(&f.maxInFlight, "max-in-flight", 0, "hold requests of a rate or trace back while so many are under way; 0 = never")
 	fs.Float64Var(&f.temperature, "temperature", 0, "of sampling")
 	fs.BoolVar(&f.ignoreEOS, "ignore-eos", true, "answers have exactly the length asked for")

@@ -27,6 +27,7 @@ func newServeBar(name string, total int) *serveBar {
 	if cli.IsTerminal(os.Stderr) {
 		b.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(name), progressbar.OptionShowCount(),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+		_ = b.bar.RenderBlank()
 	}
 	return b
 }
@@ -39,7 +40,7 @@ func (b *serveBar) ended(o *load.Outcome) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
 	b.tokens += o.Output
-	if o.Failure != nil {
+	if o.Failure != nil && !o.Cut {
 		b.failed++
 	}
 	b.bar.Describe(fmt.Sprintf("%s: %.0f tokens/s, %d failed", b.name, float64(b.tokens)/time.Since(b.begin).Seconds(), b.failed))

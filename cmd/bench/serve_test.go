@@ -38,6 +38,11 @@ func check(t *testing.T, err error) {
 // bench runs bench serve and returns what it prints.
 func bench(t *testing.T, args ...string) (string, error) {
 	t.Helper()
+	return benchUntil(t, context.Background(), args...)
+}
+
+func benchUntil(t *testing.T, ctx context.Context, args ...string) (string, error) {
+	t.Helper()
 	f := serveFlags{}
 	fs := cli.NewFlags("bench serve", serveUsage)
 	f.register(fs)
@@ -47,7 +52,7 @@ func bench(t *testing.T, args ...string) (string, error) {
 		return "", err
 	}
 	var out bytes.Buffer
-	err = f.run(context.Background(), &out)
+	err = f.run(ctx, &out)
 	return out.String(), err
 }
 
@@ -171,6 +176,25 @@ func TestASweepEndsAtSaturation(t *testing.T) {
 	check(t, err)
 	if !strings.Contains(out, "10 x http 429") || !strings.Contains(out, "concurrency 1: 20") || !strings.Contains(out, "concurrency 3: 20") || !strings.Contains(out, "goodput  TTFT") {
 		t.Errorf("%s", out)
+	}
+}
+
+// TestInterruptedRunsAreReported: the signal comes while the server works on the sixth request of the first row.
+func TestInterruptedRunsAreReported(t *testing.T) {
+	ctx, interrupt := context.WithCancel(context.Background())
+	defer interrupt()
+	url := fake(t, func(n int64, w http.ResponseWriter) {
+		if n == 5 {
+			interrupt()
+			<-ctx.Done()
+			return
+		}
+		token(w)
+	})
+	out, err := benchUntil(t, ctx, "--base-url", url, "--warmup", "0", "--concurrency", "1,2", "--requests", "100", "--output-len", "1", "--json")
+	check(t, err)
+	if got := rows(t, out); len(got) != 1 || !got[0].Interrupted || got[0].Completed != 5 || got[0].Cut+got[0].Failed != 1 {
+		t.Errorf("%+v", got)
 	}
 }
 
