@@ -68,8 +68,7 @@ cuda-test: fatbins ## the tests of the CUDA device as a program, for a machine w
 	$(CUDA_GO) test -c -tags cuda -ldflags='-s -w' -o bin/cuda.test ./kernels/cuda/
 
 sanitize: cuda-test ## a reduced suite under every tool of compute-sanitizer
-	for tool in memcheck racecheck initcheck synccheck; do \
-		compute-sanitizer --tool $$tool --report-api-errors no --error-exitcode 9 bin/cuda.test -test.short -test.run 'TestConformance' || exit 1; done
+	scripts/sanitize.sh bin/cuda.test
 
 clean:
 	rm -rf bin kernels/cuda/fatbin

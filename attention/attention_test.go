@@ -220,14 +220,14 @@ func sixTokens(t *testing.T, d Dims, c checkpoint, cache kernels.DType) ([]float
 	}
 	in, out := kernels.NewMat(ints(x...), kernels.F32, n, d.Hidden), kernels.NewMat(ints(make([]int32, n*d.Hidden)...), kernels.F32, n, d.Hidden)
 	s := layers.NewScratch(kernels.F32)
-	m.Forward(layers.Discard{}, s, b, b.KV[0], in, out)
+	m.Add(layers.Discard{}, s, b, b.KV[0], layers.Ready(in), out)
 	if err := s.Alloc(dev); err != nil {
 		t.Fatal(err)
 	}
 	data, table := make([]byte, out.Buf.Size), ints(0, 0, 2, 1)
 	run(t, dev, func(o kernels.Ops) {
 		o.Copy(pool.Table(), table)
-		m.Forward(o, s, b, b.KV[0], in, out)
+		m.Add(o, s, b, b.KV[0], layers.Ready(in), out)
 		o.Download(data, out.Buf)
 	})
 	y := make([]float32, n*d.Hidden)

@@ -83,17 +83,17 @@ func cacheScale(l *layers.Loader, name string) float32 {
 	return s
 }
 
-// Forward is y [tokens, hidden] = attention of x [tokens, hidden] over the layer's cache kv, to which it appends.
-func (m *Mixer) Forward(o kernels.Ops, s *layers.Scratch, b *model.Batch, kv kernels.KV, x, y kernels.Mat) {
+// Add is y [tokens, hidden] += attention of x [tokens, hidden] over the layer's cache kv, to which it appends. y may be what
+// x is the norm of.
+func (m *Mixer) Add(o kernels.Ops, s *layers.Scratch, b *model.Batch, kv kernels.KV, x layers.Input, y kernels.Mat) {
 	defer s.Release(s.Mark())
 	width := m.dims.QHeads * m.dims.HeadDim
-	qkv := s.Mat(x.Rows, m.qkv.Rows())
-	q, out := s.Mat(x.Rows, width), s.Mat(x.Rows, width)
+	qkv := s.Mat(y.Rows, m.qkv.Rows())
+	q, out := s.Mat(y.Rows, width), s.Mat(y.Rows, width)
 	m.qkv.Forward(o, x, qkv)
 	m.attend(o, b, b.Step, kv, qkv, q, out)
 	m.attend(o, b, b.Prefill, kv, qkv, q, out)
-	m.out.Forward(o, out, y)
-	o.AllReduce(y)
+	m.out.Add(o, out, y)
 }
 
 func (m *Mixer) attend(o kernels.Ops, b *model.Batch, rows kernels.Rows, kv kernels.KV, qkv, q, out kernels.Mat) {

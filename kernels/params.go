@@ -49,11 +49,43 @@ type Norm struct {
 	Eps       float32
 }
 
-// Linear is Y = X W^T, or Y += X W^T with Add.
+// Linear is Y = X W^T, or Y += X W^T with Add. What lies before and behind the product may come along: with NormW it is
+// norm(X) W^T, the norm being that of Norm without Add, and with Raw it is Y = act(X W^T).
 type Linear struct {
 	X, Y Mat
-	W    Weight
-	Add  bool
+	W    Weight // [Y.Cols, X.Cols]; with Raw [Kind.InWidth(Y.Cols), X.Cols]
+	Add  bool   // not with Raw
+	// Reduce sums the product over the devices of a tensor-parallel group before it is added; nothing to do for one device.
+	Reduce bool
+
+	NormW  Buffer // f32 [X.Cols]; nil = no norm
+	Eps    float32
+	Normed Mat // as X: memory for a device that normalises apart; what it holds then is undefined
+
+	Raw  Mat // [Y.Rows, Kind.InWidth(Y.Cols)], likewise; without columns: no activation
+	Kind Activation
+}
+
+// Whole reports whether there is nothing but the product.
+func (p Linear) Whole() bool { return p.NormW.Nil() && !p.Activates() }
+
+// Activates reports whether an activation follows.
+func (p Linear) Activates() bool { return p.Raw.Cols > 0 }
+
+// Apart runs norm, product and activation one after another.
+func (p Linear) Apart(o Ops) {
+	product := Linear{X: p.X, Y: p.Y, W: p.W, Add: p.Add, Reduce: p.Reduce}
+	if !p.NormW.Nil() {
+		o.Norm(Norm{X: p.X, Y: p.Normed, Weight: p.NormW, Eps: p.Eps})
+		product.X = p.Normed
+	}
+	if !p.Activates() {
+		o.Linear(product)
+		return
+	}
+	product.Y = p.Raw
+	o.Linear(product)
+	o.Activate(Activate{Kind: p.Kind, X: p.Raw, Y: p.Y})
 }
 
 // Activation is the nonlinearity of an MLP.

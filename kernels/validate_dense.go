@@ -64,7 +64,19 @@ func (p Linear) Validate() error {
 	c.layout("X", p.X)
 	c.layout("Y", p.Y)
 	c.that(p.Y.Rows == p.X.Rows, "Y", "and X differ in rows")
-	c.weight("W", p.W, 1, p.Y.Cols, p.X.Cols)
+	rows := p.Y.Cols
+	if p.Activates() {
+		rows = p.Kind.InWidth(rows)
+		c.that(p.Kind <= ReLU2, "Kind", "is unknown")
+		c.that(!p.Add, "Add", "is not possible with an activation")
+		c.exact("Raw", p.Raw, p.X.Rows, rows)
+	}
+	if !p.NormW.Nil() {
+		c.words("NormW", p.NormW, p.X.Cols)
+		c.that(p.Eps >= 0, "Eps", "is negative or NaN")
+		c.exact("Normed", p.Normed, p.X.Rows, p.X.Cols)
+	}
+	c.weight("W", p.W, 1, rows, p.X.Cols)
 	return c.err
 }
 

@@ -21,6 +21,33 @@ func (n Norm) Forward(o kernels.Ops, x, add, y kernels.Mat) {
 	o.Norm(kernels.Norm{X: x, Add: add, Y: y, Weight: n.Weight, Eps: n.Eps})
 }
 
+// Input is what a layer reads: rows of the residual stream and the norm before it, or rows that are normed already.
+type Input struct {
+	X      kernels.Mat
+	Norm   Norm        // without a weight: none
+	Normed kernels.Mat // as X: memory that a device may normalise in
+}
+
+// Ready is rows that need no norm.
+func Ready(x kernels.Mat) Input { return Input{X: x} }
+
+// apply adds the norm to a product.
+func (in Input) apply(p *kernels.Linear) {
+	p.X, p.NormW, p.Eps = in.X, in.Norm.Weight, in.Norm.Eps
+	if !p.NormW.Nil() {
+		p.Normed = in.Normed
+	}
+}
+
+// Rows is the normed rows themselves, for a layer that reads them several times.
+func (in Input) Rows(o kernels.Ops) kernels.Mat {
+	if in.Norm.Weight.Nil() {
+		return in.X
+	}
+	in.Norm.Forward(o, in.X, kernels.Mat{}, in.Normed)
+	return in.Normed
+}
+
 // Vocabulary is the token table [vocab, hidden] and the head of the same shape, which may be one weight.
 type Vocabulary struct{ table, head kernels.Weight }
 
@@ -69,18 +96,29 @@ func (l *Loader) MLP(act kernels.Activation, hidden, inner int, down string, up 
 // Nil reports whether there is no such layer.
 func (m MLP) Nil() bool { return m.Up.Nil() }
 
-// Forward is y = mlp(x), summed over the devices of a tensor-parallel group.
-func (m MLP) Forward(o kernels.Ops, s *Scratch, x, y kernels.Mat) {
-	m.run(o, s, x, y, false)
-	o.AllReduce(y)
+// Add is y += mlp(x), summed over the devices of a tensor-parallel group.
+func (m MLP) Add(o kernels.Ops, s *Scratch, x Input, y kernels.Mat) {
+	defer s.Release(s.Mark())
+	m.Down.Add(o, m.inner(o, s, x), y)
 }
 
 // run is y = mlp(x), or y += mlp(x) with add, on this device alone.
-func (m MLP) run(o kernels.Ops, s *Scratch, x, y kernels.Mat, add bool) {
+func (m MLP) run(o kernels.Ops, s *Scratch, x Input, y kernels.Mat, add bool) {
 	defer s.Release(s.Mark())
-	up := s.Mat(x.Rows, m.Up.Rows())
-	m.Up.Forward(o, x, up)
-	act := s.Mat(x.Rows, up.Cols/m.Act.InWidth(1))
-	o.Activate(kernels.Activate{Kind: m.Act, X: up, Y: act})
-	m.Down.multiply(o, act, y, add)
+	m.Down.multiply(o, Ready(m.inner(o, s, x)), y, add)
+}
+
+// inner is act(up(x)), in scratch memory.
+func (m MLP) inner(o kernels.Ops, s *Scratch, x Input) kernels.Mat {
+	up := s.Mat(x.X.Rows, m.Up.Rows())
+	act := s.Mat(up.Rows, up.Cols/m.Act.InWidth(1))
+	if len(m.Up.weights) == 1 {
+		p := kernels.Linear{Y: act, W: m.Up.weights[0], Raw: up, Kind: m.Act}
+		x.apply(&p)
+		o.Linear(p)
+	} else {
+		m.Up.Forward(o, x, up)
+		o.Activate(kernels.Activate{Kind: m.Act, X: up, Y: act})
+	}
+	return act
 }

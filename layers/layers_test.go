@@ -198,11 +198,11 @@ func TestLinearGroups(t *testing.T) {
 	values := small(rng, tokens*cols)
 	x, y := m.mat(tokens, cols, values), m.mat(tokens, 14, nil)
 	want := product(values, stacked, tokens, 14, cols)
-	m.run(func(o kernels.Ops) { g.Forward(o, x, y) })
+	m.run(func(o kernels.Ops) { g.Forward(o, Ready(x), y) })
 	if got := m.read(y.Buf); !slices.Equal(got, want) {
 		t.Errorf("product %v, want %v", got, want)
 	}
-	m.run(func(o kernels.Ops) { g.multiply(o, x, y, true) })
+	m.run(func(o kernels.Ops) { g.Add(o, x, y) })
 	for i, got := range m.read(y.Buf) {
 		if got != 2*want[i] {
 			t.Errorf("added element %d is %g, want %g", i, got, 2*want[i])
@@ -226,7 +226,7 @@ func TestMLP(t *testing.T) {
 	for act, names := range map[kernels.Activation][]string{kernels.SiLUMul: {"gate", "up"}, kernels.ReLU2: {"up"}} {
 		l, scratch := NewLoader(m, s), NewScratch(kernels.F32)
 		mlp := l.MLP(act, hidden, inner, "down", names...)
-		mlp.Forward(Discard{}, scratch, x, y)
+		mlp.Add(Discard{}, scratch, Ready(x), y)
 		if l.Err() != nil || scratch.Alloc(m) != nil || scratch.Mark() != 0 {
 			t.Fatal(l.Err(), scratch.Mark())
 		}
@@ -236,7 +236,10 @@ func TestMLP(t *testing.T) {
 				middle[i] = float32(float64(g[i])/(1+math.Exp(-float64(g[i])))) * u[i]
 			}
 		}
-		m.run(func(o kernels.Ops) { mlp.Forward(o, scratch, x, y) })
+		m.run(func(o kernels.Ops) {
+			o.Zero(y.Buf)
+			mlp.Add(o, scratch, Ready(x), y)
+		})
 		for i, want := range product(middle, down, tokens, hidden, inner) {
 			if got := m.read(y.Buf)[i]; math.Abs(float64(got-want)) > 1e-5 {
 				t.Errorf("activation %d: element %d is %g, want %g", act, i, got, want)

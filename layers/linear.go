@@ -89,15 +89,27 @@ func (g Linear) Part(y kernels.Mat, i int) kernels.Mat {
 }
 
 // Forward is y = x W^T; y is [tokens, Rows()].
-func (g Linear) Forward(o kernels.Ops, x, y kernels.Mat) { g.multiply(o, x, y, false) }
+func (g Linear) Forward(o kernels.Ops, x Input, y kernels.Mat) { g.multiply(o, x, y, false) }
 
-// Add is y += x W^T.
-func (g Linear) Add(o kernels.Ops, x, y kernels.Mat) { g.multiply(o, x, y, true) }
+// Add is y += x W^T, the product summed over the devices of a tensor-parallel group.
+func (g Linear) Add(o kernels.Ops, x, y kernels.Mat) {
+	g.each(o, Ready(x), y, kernels.Linear{Add: true, Reduce: true})
+}
 
-func (g Linear) multiply(o kernels.Ops, x, y kernels.Mat, add bool) {
+func (g Linear) multiply(o kernels.Ops, x Input, y kernels.Mat, add bool) {
+	g.each(o, x, y, kernels.Linear{Add: add})
+}
+
+// each multiplies by every weight, as p says.
+func (g Linear) each(o kernels.Ops, x Input, y kernels.Mat, p kernels.Linear) {
+	if len(g.weights) > 1 {
+		x = Ready(x.Rows(o))
+	}
 	from := 0
 	for i, w := range g.weights {
-		o.Linear(kernels.Linear{X: x, Y: y.ColRange(from, g.widths[i]), W: w, Add: add})
+		p.Y, p.W = y.ColRange(from, g.widths[i]), w
+		x.apply(&p)
+		o.Linear(p)
 		from += g.widths[i]
 	}
 }

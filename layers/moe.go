@@ -23,15 +23,15 @@ type MoE struct {
 func (m *MoE) Forward(o kernels.Ops, s *Scratch, x, y kernels.Mat) {
 	defer s.Release(s.Mark())
 	logits := s.MatF32(x.Rows, m.Router.Rows())
-	m.Router.Forward(o, x, logits)
+	m.Router.Forward(o, Ready(x), logits)
 	m.routed(o, s, m.Router.Part(logits, 0), x, y)
 	switch {
 	case m.Shared.Nil():
 	case len(m.Router.parts) == 1:
-		m.Shared.run(o, s, x, y, true)
+		m.Shared.run(o, s, Ready(x), y, true)
 	default:
 		shared := s.Mat(x.Rows, y.Cols)
-		m.Shared.run(o, s, x, shared, false)
+		m.Shared.run(o, s, Ready(x), shared, false)
 		o.AddGated(kernels.AddGated{Gate: m.Router.Part(logits, 1), X: shared, Y: y})
 	}
 	o.AllReduce(y)
@@ -51,7 +51,7 @@ func (m *MoE) routed(o kernels.Ops, s *Scratch, logits, x, y kernels.Mat) {
 		return
 	}
 	e.X, e.Out = s.Mat(x.Rows, m.LatentDown.Rows()), s.Mat(x.Rows, m.LatentDown.Rows())
-	m.LatentDown.Forward(o, x, e.X)
+	m.LatentDown.Forward(o, Ready(x), e.X)
 	o.Experts(e)
-	m.LatentUp.Forward(o, e.Out, y)
+	m.LatentUp.Forward(o, Ready(e.Out), y)
 }

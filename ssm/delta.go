@@ -37,18 +37,18 @@ func LoadDelta(l *layers.Loader, prefix string, c DeltaConfig) Delta {
 	return m
 }
 
-// Forward is y = mixer(x) for all rows of b; x and y are [tokens, hidden], layer counts SSM layers.
-func (m *Delta) Forward(o kernels.Ops, s *layers.Scratch, b *model.Batch, layer int, x, y kernels.Mat) {
+// Add is y += mixer(x) for all rows of b; x and y are [tokens, hidden], and y may be what x is the norm of. layer counts SSM
+// layers.
+func (m *Delta) Add(o kernels.Ops, s *layers.Scratch, b *model.Batch, layer int, x layers.Input, y kernels.Mat) {
 	defer s.Release(s.Mark())
-	in := s.Mat(x.Rows, m.in.Rows())
+	in := s.Mat(y.Rows, m.in.Rows())
 	m.in.Forward(o, x, in)
 	p := m.fixed
 	p.QKV, p.Z, p.B, p.A = m.in.Part(in, 0), m.in.Part(in, 1), m.in.Part(in, 2), m.in.Part(in, 3)
-	p.Out = s.Mat(x.Rows, p.Dims.Values())
+	p.Out = s.Mat(y.Rows, p.Dims.Values())
 	p.Cursors, p.State = b.Cursors, b.SSM[layer]
 	m.mix(o, b, p)
-	m.out.Forward(o, p.Out, y)
-	o.AllReduce(y)
+	m.out.Add(o, p.Out, y)
 }
 
 func (m *Delta) mix(o kernels.Ops, b *model.Batch, p kernels.Delta) {

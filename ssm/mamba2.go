@@ -40,21 +40,21 @@ func LoadMamba2(l *layers.Loader, prefix string, c Mamba2Config) Mamba2 {
 	return m
 }
 
-// Forward is y = mixer(x) for all rows of b; x and y are [tokens, hidden], layer counts SSM layers.
-func (m *Mamba2) Forward(o kernels.Ops, s *layers.Scratch, b *model.Batch, layer int, x, y kernels.Mat) {
+// Add is y += mixer(x) for all rows of b; x and y are [tokens, hidden], and y may be what x is the norm of. layer counts SSM
+// layers.
+func (m *Mamba2) Add(o kernels.Ops, s *layers.Scratch, b *model.Batch, layer int, x layers.Input, y kernels.Mat) {
 	defer s.Release(s.Mark())
 	d := m.fixed.Dims
-	in := s.Mat(x.Rows, m.in.Rows())
+	in := s.Mat(y.Rows, m.in.Rows())
 	m.in.Forward(o, x, in)
 	p := m.fixed
 	p.Z = in.ColRange(0, d.Inner())
 	p.XBC = in.ColRange(d.Inner(), d.Conv())
 	p.Dt = in.ColRange(d.Inner()+d.Conv(), d.Heads)
-	p.Out = s.Mat(x.Rows, d.Inner())
+	p.Out = s.Mat(y.Rows, d.Inner())
 	p.Cursors, p.State = b.Cursors, b.SSM[layer]
 	m.mix(o, b, p)
-	m.out.Forward(o, p.Out, y)
-	o.AllReduce(y)
+	m.out.Add(o, p.Out, y)
 }
 
 func (m *Mamba2) mix(o kernels.Ops, b *model.Batch, p kernels.Mamba2) {

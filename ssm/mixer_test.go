@@ -53,7 +53,8 @@ func mamba2Mixer(r *rand.Rand) *mixer {
 		layer = ssm.LoadMamba2(l, "m.", ssm.Mamba2Config{Dims: d, Hidden: mixerHidden, Eps: testEps, ConvBias: true})
 	}
 	m.forward = func(o kernels.Ops, s *layers.Scratch, b *model.Batch, x, y kernels.Mat) {
-		layer.Forward(o, s, b, 0, x, y)
+		o.Zero(y.Buf)
+		layer.Add(o, s, b, 0, layers.Ready(x), y)
 	}
 	rows := d.Inner() + d.Conv() + d.Heads
 	m.in = m.tensors.put("m.in_proj.weight", normals(r, rows*mixerHidden, 0, 0.5), rows, mixerHidden)
@@ -76,7 +77,8 @@ func deltaMixer(r *rand.Rand) *mixer {
 		layer = ssm.LoadDelta(l, "g.", ssm.DeltaConfig{Dims: d, Hidden: mixerHidden, Eps: testEps})
 	}
 	m.forward = func(o kernels.Ops, s *layers.Scratch, b *model.Batch, x, y kernels.Mat) {
-		layer.Forward(o, s, b, 0, x, y)
+		o.Zero(y.Buf)
+		layer.Add(o, s, b, 0, layers.Ready(x), y)
 	}
 	for i, name := range []string{"qkv", "z", "b", "a"} {
 		m.in = append(m.in, m.tensors.put("g.in_proj_"+name+".weight", normals(r, m.widths[i]*mixerHidden, 0, 0.5), m.widths[i], mixerHidden)...)

@@ -41,6 +41,10 @@ func (p *packTask) do(i, _ int) {
 func (o *ops) Linear(l kernels.Linear) {
 	o.enter("Linear")
 	must(l.Validate())
+	if !l.Whole() {
+		l.Apart(o)
+		return
+	}
 	x, y, w := rowsOf(l.X), rowsOf(l.Y), l.W.(*weight)
 	if x.count == 0 {
 		return

@@ -31,6 +31,7 @@ type skinnyKernel struct {
 // linearKernels are those of src/linear.cu, and cuBLASLt where it exists.
 type linearKernels struct {
 	skinny [4]skinnyKernel // by tokens: 8, 16, 32, 64
+	normed [2]skinnyKernel // with a norm before: 8, 16
 	plain  driver.Function
 
 	lt        *driver.Lt
@@ -45,6 +46,12 @@ func (k *linearKernels) load(l *loader) error {
 		s := &k.skinny[i]
 		s.sum = s.warps * s.tokens * (s.rows + 4) * 4
 		s.function = l.kernel(fmt.Sprintf("skinny_%d", s.tokens), s.sum)
+	}
+	for i := range k.normed {
+		s := k.skinny[i]
+		s.sum += s.warps * s.tokens * 4
+		s.function = l.kernel(fmt.Sprintf("skinny_%d_normed", s.tokens), s.sum+normedCols*4)
+		k.normed[i] = s
 	}
 	k.plain = l.kernel("plain", 0)
 	if l.dev.act != kernels.BF16 {
@@ -78,6 +85,9 @@ type linearParams struct {
 	bytes                             int64
 	m, n, k                           int32
 	wtype, xtype, ytype, add, aligned int32
+	norm                              uint64
+	eps                               float32
+	act                               int32 // kernels.Activation, or -1
 }
 
 // Linear multiplies by a weight.
@@ -88,7 +98,44 @@ func (o *ops) Linear(p kernels.Linear) {
 	if p.Y.DType != kernels.F32 && p.Y.DType != kernels.BF16 {
 		panic(fmt.Sprintf("cuda: Y holds %s", p.Y.DType))
 	}
+	if !p.Whole() {
+		if !o.normedProduct(p) {
+			p.Apart(o)
+		}
+		return
+	}
 	o.product(p.X, p.Y, own(p.W), p.Add)
+}
+
+// normedCols is the widest X that the skinny kernels normalise: its factors lie in shared memory.
+const normedCols = 6144
+
+// normedProduct runs norm, product and activation in one launch if there are few rows.
+func (o *ops) normedProduct(p kernels.Linear) bool {
+	w := own(p.W)
+	x, y := p.X, p.Y
+	switch {
+	case p.NormW.Nil(), x.Rows == 0, x.Rows > streamedRows, x.Cols > normedCols:
+		return false
+	case x.DType != kernels.BF16, w.dtype != kernels.BF16, y.DType != kernels.BF16, x.Buf.Addr%16 != 0, x.Stride%8 != 0:
+		return false
+	}
+	k := linearParams{x: matOf(x), y: matOf(y), w: addr(w.buf), bytes: w.stride, m: int32(x.Rows), n: int32(y.Cols), k: int32(w.cols),
+		wtype: int32(w.dtype), xtype: int32(x.DType), ytype: int32(y.DType), add: flag(p.Add), aligned: 1, norm: addr(p.NormW), eps: p.Eps, act: -1}
+	s := &o.linear.normed[0]
+	if x.Rows > s.tokens {
+		s = &o.linear.normed[1]
+	}
+	rows := s.rows
+	if p.Activates() {
+		if k.act = int32(p.Kind); p.Kind == kernels.SiLUMul {
+			rows /= 2 // a gate and a value for each output
+		}
+	}
+	c := line(ceil(y.Cols, rows), s.warps*32)
+	c.Shared = uint32(s.sum + ceil(w.cols, 32)*32*4)
+	launch(o, s.function, c, k)
+	return true
 }
 
 // product chooses a kernel by types and rows.

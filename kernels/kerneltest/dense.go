@@ -24,6 +24,11 @@ func denseCases() []testcase {
 		for _, n := range [][3]int{{0, 4, 4}, {1, 1, 1}, {2, 3, 5}, {3, 63, 65}, {5, 127, 33}, {17, 130, 50}, {4, 256, 64}, {64, 96, 40}, {1, 515, 7}} {
 			add(fmt.Sprintf("linear %s %dx%dx%d", t, n[0], n[1], n[2]), func(b *bench) { linearCase(b, t, n[0], n[1], n[2]) })
 		}
+		for _, n := range [][3]int{{0, 8, 8}, {1, 1, 1}, {3, 63, 37}, {8, 256, 40}, {9, 2560, 33}, {16, 520, 50}, {17, 128, 24}} {
+			for _, kind := range []kernels.Activation{kernels.SiLUMul, kernels.ReLU2} {
+				add(fmt.Sprintf("norm linear activate %d %s %dx%dx%d", kind, t, n[0], n[1], n[2]), func(b *bench) { fusedLinearCase(b, t, kind, n[0], n[1], n[2]) })
+			}
+		}
 		add("embed "+t.String(), func(b *bench) { embedCase(b, t) })
 	}
 	return append(list, testcase{"embed outside", embedOutsideCase}, testcase{"all reduce", allReduceCase})
@@ -125,6 +130,39 @@ func linearCase(b *bench, t kernels.DType, rows, k, n int) {
 	}
 	b.twins("batch and singles", y.all(), single.all())
 	b.twins("batch and groups", y.all(), group.all())
+}
+
+// fusedLinearCase multiplies with a norm before, with an activation behind, with both, and adds with a norm before.
+func fusedLinearCase(b *bench, t kernels.DType, kind kernels.Activation, rows, k, n int) {
+	wide := kind.InWidth(n)
+	w := b.pack(kernels.WeightSpec{Name: "w", Parts: b.parts(t, wide, k)})
+	v := b.normal(rows*k, 0, 3)
+	if rows > 2 { // a row of zeros has only eps to divide by
+		clear(v[:k])
+	}
+	x, factor := b.matrix("x", rows, k, v), b.floats("factor", b.normal(k, 1, 0.3))
+	normed, raw := b.output("normed", rows, k, 0, rows), b.output("raw", rows, wide, 0, rows)
+	before, behind, both := b.output("norm before", rows, wide, 0, rows), b.output("act behind", rows, n, 0, rows), b.output("both", rows, n, 0, rows)
+	sum := b.inout("sum", rows, wide)
+	b.run(func(o kernels.Ops, s side) {
+		plain := kernels.Linear{X: x.on(s), W: w[s]}
+		with := plain
+		with.NormW, with.Eps, with.Normed = factor.buf[s], 1e-5, normed.on(s)
+		act := func(p kernels.Linear, y matrix) kernels.Linear {
+			p.Y, p.Raw, p.Kind = y.on(s), raw.on(s), kind
+			return p
+		}
+		o.Linear(act(plain, behind))
+		o.Linear(act(with, both))
+		with.Y = before.on(s)
+		o.Linear(with)
+		with.Y, with.Add = sum.on(s), true
+		o.Linear(with)
+	})
+	b.close("norm before", fewRoundings, before.all())
+	b.close("sum", fewRoundings, sum.all())
+	b.close("activation behind", fewRoundings, behind.all())
+	b.close("both", fewRoundings, both.all())
 }
 
 func (b *bench) checkWeight(w weight, t kernels.DType, experts, rows, cols int) {

@@ -4,6 +4,10 @@ import "reprise/kernels"
 
 func (o ops[F]) Linear(p kernels.Linear) {
 	o.begin("Linear", p.Validate())
+	if !p.Whole() {
+		p.Apart(o)
+		return
+	}
 	x, y, w := o.matrix(p.X), o.matrix(p.Y), own(p.W).experts[0]
 	for i := range p.X.Rows {
 		v := times(w, x.get(i))

@@ -76,26 +76,24 @@ func (m *Model) Forward(o kernels.Ops, b *model.Batch) kernels.Mat {
 
 // stack runs layers over the residual x and writes the normed result to out.
 func (m *Model) stack(o kernels.Ops, b *model.Batch, stack []layer, kv []kernels.KV, last layers.Norm, x, out kernels.Mat) {
-	normed, y := m.scratch.Mat(x.Rows, x.Cols), m.scratch.Mat(x.Rows, x.Cols)
-	var add kernels.Mat
+	r := m.scratch.Residual(x)
 	for i := range stack {
-		stack[i].norm.Forward(o, x, add, normed)
-		m.mix(o, b, &stack[i], kv, normed, y)
-		add = y
+		m.mix(o, b, &stack[i], kv, r.Input(o, stack[i].norm), &r)
 	}
-	last.Forward(o, x, add, out)
+	r.End(o, last, out)
 }
 
-func (m *Model) mix(o kernels.Ops, b *model.Batch, l *layer, kv []kernels.KV, x, y kernels.Mat) {
+// mix adds a layer's mixer to the residual.
+func (m *Model) mix(o kernels.Ops, b *model.Batch, l *layer, kv []kernels.KV, in layers.Input, r *layers.Residual) {
 	switch l.kind {
 	case mambaLayer:
-		l.mamba.Forward(o, m.scratch, b, l.state, x, y)
+		l.mamba.Add(o, m.scratch, b, l.state, in, r.X)
 	case attentionLayer:
-		l.attention.Forward(o, m.scratch, b, kv[l.state], x, y)
+		l.attention.Add(o, m.scratch, b, kv[l.state], in, r.X)
 	case moeLayer:
-		l.moe.Forward(o, m.scratch, x, y)
+		l.moe.Forward(o, m.scratch, in.Rows(o), r.Later())
 	case denseLayer:
-		l.mlp.Forward(o, m.scratch, x, y)
+		l.mlp.Add(o, m.scratch, in, r.X)
 	default:
 		panic(fmt.Sprintf("nemotron: layer kind %q", l.kind))
 	}

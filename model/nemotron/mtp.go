@@ -27,7 +27,7 @@ func (h *mtp) Forward(o kernels.Ops, b *model.Batch, hidden kernels.Mat, next ke
 	h.model.vocabulary.Embed(o, next, x)
 	h.embeddingNorm.Forward(o, x, kernels.Mat{}, pair.ColRange(0, n))
 	h.hiddenNorm.Forward(o, hidden, kernels.Mat{}, pair.ColRange(n, n))
-	h.project.Forward(o, pair, x)
+	h.project.Forward(o, layers.Ready(pair), x)
 	out := h.hidden.RowRange(0, b.Tokens)
 	h.model.stack(o, b, h.layers, b.MTPKV, h.norm, x, out)
 	return out

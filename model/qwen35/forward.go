@@ -74,25 +74,21 @@ func (m *Model) Forward(o kernels.Ops, b *model.Batch) kernels.Mat {
 
 // stack runs layers over the residual x and writes the normed result to out.
 func (m *Model) stack(o kernels.Ops, b *model.Batch, stack []layer, kv []kernels.KV, last layers.Norm, x, out kernels.Mat) {
-	normed, y := m.scratch.Mat(x.Rows, x.Cols), m.scratch.Mat(x.Rows, x.Cols)
-	var add kernels.Mat
+	r := m.scratch.Residual(x)
 	for i := range stack {
 		l := &stack[i]
-		l.inputNorm.Forward(o, x, add, normed)
-		if l.delta != nil {
-			l.delta.Forward(o, m.scratch, b, l.state, normed, y)
+		if in := r.Input(o, l.inputNorm); l.delta != nil {
+			l.delta.Add(o, m.scratch, b, l.state, in, x)
 		} else {
-			l.attention.Forward(o, m.scratch, b, kv[l.state], normed, y)
+			l.attention.Add(o, m.scratch, b, kv[l.state], in, x)
 		}
-		l.mlpNorm.Forward(o, x, y, normed)
-		if l.moe != nil {
-			l.moe.Forward(o, m.scratch, normed, y)
+		if in := r.Input(o, l.mlpNorm); l.moe != nil {
+			l.moe.Forward(o, m.scratch, in.Rows(o), r.Later())
 		} else {
-			l.mlp.Forward(o, m.scratch, normed, y)
+			l.mlp.Add(o, m.scratch, in, x)
 		}
-		add = y
 	}
-	last.Forward(o, x, add, out)
+	r.End(o, last, out)
 }
 
 // Logits multiplies hidden rows by the head.

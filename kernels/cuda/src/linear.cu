@@ -16,7 +16,11 @@ struct Linear {
   int m, n, k;
   int wtype, xtype, ytype, add;
   int aligned;  // rows of x start at multiples of 16 bytes
+  uint64_t norm;  // f32 [k]: factors of the norm before the product, for NORMED kernels
+  float eps;
+  int act;  // ACT_*: what lies behind the product, of NORMED kernels
 };
+enum { ACT_NONE = -1, ACT_SILU_MUL = 0, ACT_RELU2 = 1 };
 
 constexpr int SLICES = 16;
 constexpr int CHUNK = 32;
@@ -63,12 +67,53 @@ __device__ __forceinline__ float load_remote(uint32_t shared, uint32_t rank) {
   return v;
 }
 
+__device__ __forceinline__ uint32_t pack_pair(float lo, float hi) {
+  __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
+  return *reinterpret_cast<uint32_t*>(&v);
+}
+
+// What a NORMED block does with the sums of its 16 warps: activations are of rounded numbers, as if they were stored.
+template <int TOKENS, int STRIDE>
+__device__ __forceinline__ void finish_normed(const Linear& p, const float* partial, const float* squares, int tile) {
+  const int rows = p.act == ACT_SILU_MUL ? 8 : 16;
+  for (int e = threadIdx.x; e < rows * TOKENS; e += SLICES * 32) {
+    const int token = e / rows, row = e % rows, n = tile * rows + row;
+    if (token >= p.m || n >= p.n) continue;
+    float square = 0, sum = 0, other = 0;
+#pragma unroll
+    for (int s = 0; s < SLICES; s++) {
+      square += squares[s * TOKENS + token];
+      sum += partial[(s * TOKENS + token) * STRIDE + row];
+      if (p.act == ACT_SILU_MUL) other += partial[(s * TOKENS + token) * STRIDE + row + 8];
+    }
+    const float scale = 1.f / sqrtf(square / p.k + p.eps);
+    sum *= scale;
+    const int64_t to = token * p.y.stride + n;
+    if (p.act == ACT_NONE) {
+      if (p.add) sum += load_as(p.ytype, p.y.p, to);
+    } else {
+      sum = widen(narrow<bf16>(sum));
+      if (p.act == ACT_SILU_MUL)
+        sum = silu(sum) * widen(narrow<bf16>(other * scale));
+      else
+        sum = fmaxf(sum, 0.f) * fmaxf(sum, 0.f);
+    }
+    store_as(p.ytype, p.y.p, to, sum);
+  }
+}
+
 // NT tiles of 8 tokens, RT tiles of 16 rows, WARPS warps a block; SLICES / WARPS blocks of a cluster share a tile. UNROLL
 // chunks of weights are in flight a warp; HELD: those of the tokens too.
-template <int NT, int RT, int WARPS, int UNROLL, bool HELD>
+//
+// NORMED: the product of norm(x), and perhaps an activation of it. Tokens are multiplied by the norm's factors as they
+// come; the sum of their squares, which every block has by the end, scales the sums. For silu(gate) * up a tile has eight
+// rows of either half of w, and n is the outputs.
+template <int NT, int RT, int WARPS, int UNROLL, bool HELD, bool NORMED = false>
 __device__ __forceinline__ void skinny(const Linear& p) {
   constexpr int BLOCKS = SLICES / WARPS, ROWS = 16 * RT, TOKENS = 8 * NT, STRIDE = ROWS + 4;
-  extern __shared__ float partial[];  // [WARPS][TOKENS][STRIDE]
+  static_assert(!NORMED || (BLOCKS == 1 && RT == 1), "a block has whole rows");
+  extern __shared__ float partial[];  // [WARPS][TOKENS][STRIDE]; NORMED: then sums of squares [WARPS][TOKENS], factors [k]
+  float *squares = partial + WARPS * TOKENS * STRIDE, *factors = squares + WARPS * TOKENS;
   pdl_trigger();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int rank = BLOCKS > 1 ? cluster_rank() : 0, tile = blockIdx.x / BLOCKS;
@@ -79,7 +124,11 @@ __device__ __forceinline__ void skinny(const Linear& p) {
 #pragma unroll
   for (int r = 0; r < RT; r++)
 #pragma unroll
-    for (int i = 0; i < 2; i++) w[r][i] = (uint32_t)(min(tile * ROWS + r * 16 + i * 8 + g, p.n - 1) * (p.bytes / 16)) + t;
+    for (int i = 0; i < 2; i++) {
+      int row = min(tile * ROWS + r * 16 + i * 8 + g, p.n - 1);
+      if (NORMED && p.act == ACT_SILU_MUL) row = min(tile * 8 + g, p.n - 1) + i * p.n;
+      w[r][i] = (uint32_t)(row * (p.bytes / 16)) + t;
+    }
 
   uint4 a[UNROLL][RT][2];
   auto fetch = [&](int u, int chunk) {
@@ -91,6 +140,10 @@ __device__ __forceinline__ void skinny(const Linear& p) {
 #pragma unroll
   for (int u = 0; u < UNROLL; u++)
     if (first + u * SLICES < chunks) fetch(u, first + u * SLICES);
+  if (NORMED) {
+    for (int i = threadIdx.x; i < chunks * CHUNK; i += WARPS * 32) factors[i] = i < p.k ? at<const float>(p.norm)[i] : 0.f;
+    __syncthreads();
+  }
 
   pdl_wait();
   const bf16* x = row_of<const bf16>(p.x, g) + t * 8;
@@ -107,13 +160,28 @@ __device__ __forceinline__ void skinny(const Linear& p) {
       if (first + u * SLICES < chunks) fetch_tokens(u % KEEP, first + u * SLICES);
   }
 
-  float c[RT][NT][4] = {};
+  float c[RT][NT][4] = {}, square[NT] = {};
+  auto scale_tokens = [&](uint4* tokens, int chunk) {
+    const float4 lo = *reinterpret_cast<const float4*>(factors + chunk * CHUNK + t * 8), hi = *reinterpret_cast<const float4*>(factors + chunk * CHUNK + t * 8 + 4);
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+      uint32_t* words[4] = {&tokens[j].x, &tokens[j].y, &tokens[j].z, &tokens[j].w};
+      const float factor[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w};
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float even = __uint_as_float(*words[i] << 16), odd = __uint_as_float(*words[i] & 0xffff0000u);
+        square[j] = fmaf(even, even, square[j]), square[j] = fmaf(odd, odd, square[j]);
+        *words[i] = pack_pair(even * factor[2 * i], odd * factor[2 * i + 1]);
+      }
+    }
+  };
   for (int from = first; from < chunks; from += SLICES * UNROLL) {
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       const int chunk = from + u * SLICES, next = chunk + SLICES * UNROLL, v = HELD ? u : 0;
       if (chunk >= chunks) break;
       if (!HELD) fetch_tokens(0, chunk);
+      if (NORMED) scale_tokens(b[v], chunk);
 #pragma unroll
       for (int r = 0; r < RT; r++)
 #pragma unroll
@@ -135,10 +203,19 @@ __device__ __forceinline__ void skinny(const Linear& p) {
     for (int j = 0; j < NT; j++)
 #pragma unroll
       for (int i = 0; i < 4; i++) mine[(j * 8 + 2 * t + i % 2) * STRIDE + r * 16 + g + i / 2 * 8] = c[r][j][i];
+  if (NORMED) {
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+      float s = square[j] + __shfl_xor_sync(~0u, square[j], 1);
+      s += __shfl_xor_sync(~0u, s, 2);
+      if (t == 0) squares[warp * TOKENS + j * 8 + g] = s;
+    }
+  }
   if (BLOCKS > 1)
     cluster_barrier();
   else
     __syncthreads();
+  if (NORMED) return finish_normed<TOKENS, STRIDE>(p, partial, squares, tile);
 
   constexpr int SHARE = ROWS / BLOCKS;  // rows that this block adds up
   for (int e = threadIdx.x; e < SHARE * TOKENS; e += WARPS * 32) {
@@ -161,6 +238,8 @@ __device__ __forceinline__ void skinny(const Linear& p) {
 
 extern "C" __global__ void __launch_bounds__(512, 2) skinny_8(PARAMS(Linear, p)) { skinny<1, 1, 16, 3, true>(p); }
 extern "C" __global__ void __launch_bounds__(512, 2) skinny_16(PARAMS(Linear, p)) { skinny<2, 1, 16, 2, true>(p); }
+extern "C" __global__ void __launch_bounds__(512, 2) skinny_8_normed(PARAMS(Linear, p)) { skinny<1, 1, 16, 3, true, true>(p); }
+extern "C" __global__ void __launch_bounds__(512, 2) skinny_16_normed(PARAMS(Linear, p)) { skinny<2, 1, 16, 2, true, true>(p); }
 extern "C" __global__ void __launch_bounds__(256, 2) skinny_32(PARAMS(Linear, p)) { skinny<4, 2, 8, 2, false>(p); }
 extern "C" __global__ void __launch_bounds__(128, 2) skinny_64(PARAMS(Linear, p)) { skinny<8, 4, 4, 1, false>(p); }
 
