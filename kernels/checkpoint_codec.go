@@ -73,17 +73,22 @@ var e2m1Values = [16]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6, float32(math.Copysign(0
 
 // F32ToE2M1 rounds to nearest, ties to even, saturating at +-6; NaN becomes 0, for want of one.
 func F32ToE2M1(x float32) uint8 {
-	u := math.Float32bits(x)
 	if x != x {
 		return 0
 	}
-	return uint8(u>>28&8) | nearestE2M1(u&^(1<<31))
+	return nearestE2M1(math.Float32bits(x))
 }
 
-// nearestE2M1 counts the midpoints below an absolute value: those between an even and an odd code belong to the even.
-func nearestE2M1(abs uint32) uint8 {
-	return above(abs, 0x3e800000) + above(abs, 0x3f3fffff) + above(abs, 0x3fa00000) + above(abs, 0x3fdfffff) +
-		above(abs, 0x40200000) + above(abs, 0x405fffff) + above(abs, 0x40a00000)
+// nearestE2M1 takes the bits of a number, which are rounded where they are cut; below 1, where codes are 1/2 apart, an
+// addition aligns and rounds.
+func nearestE2M1(u uint32) uint8 {
+	const aligned = 1 << 22
+	abs := u &^ (1 << 31)
+	code := min((abs-0x3f000000+0x1fffff+abs>>22&1)>>22, 7)
+	if small := math.Float32bits(math.Float32frombits(abs)+aligned) - 0x4a800000; abs < 0x3f800000 {
+		code = small
+	}
+	return uint8(u>>28&8 | code)
 }
 
 // above is 1 if x > y, for numbers of 31 bits.
@@ -262,7 +267,7 @@ func nearestBlock(values []byte, x []float32, inverse float32) {
 		return
 	}
 	for j, v := range x {
-		values[j/2] |= F32ToE2M1(v*inverse) << (4 * (j & 1))
+		values[j/2] |= nearestE2M1(math.Float32bits(v*inverse)) << (4 * (j & 1))
 	}
 }
 
