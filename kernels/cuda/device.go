@@ -16,13 +16,15 @@ import (
 // Device is one GPU as a kernels.Device. Programs run on the caller's goroutine, which is locked to its thread meanwhile,
 // and enqueue their work on one stream.
 type Device struct {
-	gpu     *driver.GPU
-	name    string
-	act     kernels.DType
-	stream  driver.Stream
-	ops     *ops
-	memory  memory
-	modules []driver.Module
+	gpu  *driver.GPU
+	name string
+	act  kernels.DType
+
+	walkScans bool // prefill scans go token by token
+	stream    driver.Stream
+	ops       *ops
+	memory    memory
+	modules   []driver.Module
 
 	tickets tickets
 	meter   meter
@@ -37,7 +39,7 @@ const Built = true
 
 // Open takes a GPU of compute capability 9.0 and loads the kernels.
 func Open(o Options) (kernels.Device, error) {
-	d := &Device{act: o.Activations}
+	d := &Device{act: o.Activations, walkScans: o.WalkScans}
 	if d.act == kernels.Invalid {
 		d.act = kernels.BF16
 	}

@@ -6,6 +6,8 @@ import "reprise/kernels"
 type Options struct {
 	// Activations is BF16 (also when Invalid) or F32, the mode in which equality tests run.
 	Activations kernels.DType
+	// WalkScans has prefill scans go token by token, to compare with the chunked kernels.
+	WalkScans bool
 	// Ordinal is the number of the GPU.
 	Ordinal int
 }

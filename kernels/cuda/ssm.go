@@ -9,13 +9,15 @@ import (
 	"reprise/kernels/cuda/driver"
 )
 
-// ssmKernels are those of the recurrent layers: src/mamba2*.cu and src/delta*.cu. Two families do a step: walk, for every
-// shape and in float32, and the tensor-core kernels for the released shapes in bfloat16. Scan and fold are walks.
+// ssmKernels are those of the recurrent layers: src/mamba2*.cu and src/delta*.cu. Two families do a step
+// and a scan: walk, for every shape and in float32, and tensor-core kernels for the released shapes in bfloat16. Folds are
+// walks.
 type ssmKernels struct {
 	mamba2  mamba2Kernels
 	delta   deltaKernels
 	tail    driver.Function // the raw rows behind a scan
 	scratch kernels.Buffer  // what the convolution hands to the step kernel
+	scans   scanKernels
 }
 
 // ssmScratch is enough for the rows of one launch of the step kernels; more rows take several.
@@ -45,6 +47,7 @@ func (k *ssmKernels) load(l *loader) error {
 	k.mamba2.load(l)
 	k.delta.load(l)
 	k.scratch = l.scratch(ssmScratch)
+	k.scans.load(l)
 	return nil
 }
 
@@ -128,15 +131,19 @@ func walkable(dims ...int) {
 	}
 }
 
-// streams reports whether the step kernels can do rows of the layer: window, tokens, and copies of 16 bytes everywhere.
+// streams reports whether the step kernels can do rows of the layer.
 func streams(r kernels.Rows, s kernels.State, taps int, convW kernels.Buffer, list ...kernels.Mat) bool {
+	return r.T <= stepTokens && s.Window.L <= stepWindow && aligned(s, taps, convW, list...)
+}
+
+// aligned reports whether tensor-core kernels can do a layer: four taps, and copies of 16 bytes everywhere.
+func aligned(s kernels.State, taps int, convW kernels.Buffer, list ...kernels.Mat) bool {
 	for _, m := range list {
 		if m.Buf.Addr%16 != 0 || m.Stride*m.DType.Size()%16 != 0 {
 			return false
 		}
 	}
-	aligned := (s.Blocks.Addr|s.Rings.Addr|convW.Addr)%16 == 0 && s.BlockStride%16 == 0 && s.RingStride%16 == 0
-	return aligned && taps == stepTaps && r.T <= stepTokens && s.Window.L <= stepWindow
+	return taps == stepTaps && (s.Blocks.Addr|s.Rings.Addr|convW.Addr)%16 == 0 && s.BlockStride%16 == 0 && s.RingStride%16 == 0
 }
 
 // convGrid is the launch of a step's convolution over threads of eight channels, and the rows that a block takes.

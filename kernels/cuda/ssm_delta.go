@@ -88,7 +88,13 @@ func (o *ops) DeltaScan(p kernels.Delta) {
 		return
 	}
 	o.deltaInputs(p, modeScan)
-	o.deltaWalk(p, modeScan)
+	d := p.Dims
+	released := d.KeyDim == stepKeys && d.ValueDim == stepKeys && p.NormW.Addr%16 == 0
+	if o.chunks() && released && aligned(p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out) {
+		o.deltaChunks(p)
+	} else {
+		o.deltaWalk(p, modeScan)
+	}
 	o.convTail(p.Rows, p.Cursors, p.State, p.QKV, p.Dims.Conv(), p.Dims.Taps)
 }
 

@@ -85,7 +85,13 @@ func (o *ops) Mamba2Scan(p kernels.Mamba2) {
 		return
 	}
 	o.mamba2Inputs(p, modeScan)
-	o.mamba2Walk(p, modeScan)
+	d := p.Dims
+	released := d.State == stepKeys && (d.HeadDim == 64 || d.HeadDim == 80 || d.HeadDim == 128)
+	if o.chunks() && released && aligned(p.State, d.Taps, p.ConvW, p.XBC, p.Out) {
+		o.mamba2Chunks(p)
+	} else {
+		o.mamba2Walk(p, modeScan)
+	}
 	o.convTail(p.Rows, p.Cursors, p.State, p.XBC, p.Dims.Conv(), p.Dims.Taps)
 	o.mamba2Norm(p)
 }

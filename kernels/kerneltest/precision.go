@@ -127,6 +127,12 @@ func scratchCase(b *bench, k layerKind, folds bool) {
 // compareBlocks compares whole blocks: float32 states as numbers, others code by code.
 func (p *ssmPool) compareBlocks(blocks []int) {
 	p.b.Helper()
+	p.compareStates(blocks, func(what string, pieces, wanted []piece) { p.b.closeTo(what, manyRoundings, pieces, wanted) })
+}
+
+// compareStates is compareBlocks with a comparison of float32 states.
+func (p *ssmPool) compareStates(blocks []int, numbers func(what string, pieces, wanted []piece)) {
+	p.b.Helper()
 	for i, a := range p.copies() {
 		name := []string{"blocks", "copies"}[i]
 		if a.Format != kernels.StateF32 {
@@ -138,7 +144,7 @@ func (p *ssmPool) compareBlocks(blocks []int) {
 			from := p.blockPiece(block).from
 			pieces = append(pieces, piece{p.blocks, span{from, from + int(a.End)}, kernels.F32})
 		}
-		p.b.close(name, manyRoundings, pieces)
+		numbers(name, pieces, pieces)
 	}
 }
 

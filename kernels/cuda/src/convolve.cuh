@@ -26,8 +26,8 @@ __device__ __forceinline__ uint4 history(const Replay& state, int slot, int toke
   return *reinterpret_cast<const uint4*>(ring_row<bf16>(state, slot, state.conv, token, state.conv_rows, cols) + channel);
 }
 
-// silu(bias + taps) of eight channels.
-__device__ __forceinline__ void convolve8(const Piece& k, const uint4 (&rows)[4], float (&y)[8]) {
+// bias + taps of eight channels.
+__device__ __forceinline__ void taps8(const Piece& k, const uint4 (&rows)[4], float (&y)[8]) {
 #pragma unroll
   for (int e = 0; e < 8; e++) y[e] = k.bias[e];
 #pragma unroll
@@ -36,6 +36,11 @@ __device__ __forceinline__ void convolve8(const Piece& k, const uint4 (&rows)[4]
 #pragma unroll
     for (int e = 0; e < 4; e++) y[2 * e] = fmaf(k.w[2 * e][tap], bf_lo(v[e]), y[2 * e]), y[2 * e + 1] = fmaf(k.w[2 * e + 1][tap], bf_hi(v[e]), y[2 * e + 1]);
   }
+}
+
+// silu(bias + taps) of eight channels.
+__device__ __forceinline__ void convolve8(const Piece& k, const uint4 (&rows)[4], float (&y)[8]) {
+  taps8(k, rows, y);
 #pragma unroll
   for (int e = 0; e < 8; e++) y[e] = silu(y[e]);
 }
