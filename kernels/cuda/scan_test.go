@@ -97,7 +97,7 @@ func (r *scanRig) mamba2(d kernels.Mamba2Dims, count, n int) scanCase {
 func (r *scanRig) delta(d kernels.DeltaDims, count, n int) scanCase {
 	w, tokens := kernels.Window{L: 16, T: 1}, count*n
 	p := kernels.Delta{
-		Dims: d, State: r.state(count, d.Values()*d.KeyDim, kernels.DeltaRing(d, w, kernels.BF16), w),
+		Dims: d, State: r.state(count, d.Values()*d.KeyDim, kernels.DeltaRing(d, w, kernels.BF16, kernels.Precision{}), w),
 		QKV: r.noise(tokens, d.Conv()), Z: r.noise(tokens, d.Values()), B: r.noise(tokens, d.ValueHeads), A: r.noise(tokens, d.ValueHeads), Out: r.noise(tokens, d.Values()),
 		ConvW: r.floats(d.Conv()*d.Taps, -0.5, 0.5), DecayA: r.floats(d.ValueHeads, -8, -0.1), DtBias: r.floats(d.ValueHeads, -4, -1),
 		NormW: r.floats(d.ValueDim, 0.5, 1.5), Eps: 1e-6,
