@@ -14,6 +14,7 @@ type breakdownRow struct {
 // breakdown prints what each kind of operation adds to a plain step: the time of a step less that of one captured without
 // them. Where launches overlap, the parts add up to less than the whole.
 func (r *engineRun) breakdown() error {
+	r.meter = nil // time is all that counts here
 	r.table = newTable(r.json, "sequences\toperation\tcount\tadds us\tof the step\t")
 	for _, n := range r.batches {
 		whole := 0.0
