@@ -152,6 +152,35 @@ func TestServeTokensOnly(t *testing.T) {
 	check(t, p.ended(t))
 }
 
+// TestServeSmallStates answers with two copies of the state, and says in /metrics what a sequence takes.
+func TestServeSmallStates(t *testing.T) {
+	for flags, want := range map[string]string{ // 5 layers of 65536 numbers
+		"--ssm-rounding nearest": "1.31072e+06",
+		"--mamba-ssm-cache-dtype fp8 --ssm-rounding stochastic --ssm-read-dtype nvfp4": "523520", // 1 + 4/128 and 1/2 + 1/16 bytes each, and head scales
+	} {
+		p := start(t, append([]string{"demo-nemotron"}, strings.Fields(flags)...)...)
+		p.ready(t)
+		answer, err := http.Post(p.url+"/v1/completions", "", strings.NewReader(`{"prompt":"Once upon a time","max_tokens":40,"ignore_eos":true}`))
+		check(t, err)
+		text, err := io.ReadAll(answer.Body)
+		check(t, err)
+		check(t, answer.Body.Close())
+		if answer.StatusCode != 200 || !strings.Contains(string(text), `"completion_tokens":40`) {
+			t.Errorf("%s: %d %s", flags, answer.StatusCode, text)
+		}
+		answer, err = http.Get(p.url + "/metrics")
+		check(t, err)
+		text, err = io.ReadAll(answer.Body)
+		check(t, err)
+		check(t, answer.Body.Close())
+		if line := `reprise:state_bytes_per_sequence{model_name=""} ` + want + "\n"; !strings.Contains(string(text), line) {
+			t.Errorf("%s: no %q in the metrics", flags, line)
+		}
+		p.signals <- os.Interrupt
+		check(t, p.ended(t))
+	}
+}
+
 func TestUsedPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
