@@ -74,14 +74,14 @@ func one() func(int, asked, http.ResponseWriter) {
 func TestWaitingIsMeasured(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		withServer(t, time.Minute, one(), func(c *Client) {
-			all := run1(t, c, Plan{Source: fixedSource(2), Arrivals: Fixed(20, 0), Requests: 41, MaxInFlight: limit})
+			all := run1(t, c, Plan{Source: fixedSource(2), Arrivals: Fixed(20, 0), Requests: 81, MaxInFlight: limit})
 			r := Summarise(all, SLO{}, true)
-			expect(t, "longest TTFT", r.TTFT.Max, 90+40*50)
-			expect(t, "median E2E", r.E2E.P50, 100+20*50)
-			if late := map[int]float64{0: 0, 1: 40 * 50}[limit]; math.Abs(r.Late.Max-late) > 1e-6 || (r.LateSends > 0) != (limit > 0) {
+			expect(t, "longest TTFT", r.TTFT.Max, 90+80*50)
+			expect(t, "median E2E", r.E2E.P50, 100+40*50)
+			if late := map[int]float64{0: 0, 1: 80 * 50}[limit]; math.Abs(r.Late.Max-late) > 1e-6 || (r.LateSends > 0) != (limit > 0) {
 				t.Errorf("limit %d: sent %v late, %d sends", limit, r.Late.Max, r.LateSends)
 			}
-			if r.Judge(all); !r.Saturated || r.Backlog != 10 {
+			if r.Judge(all); !r.Saturated || r.Backlog != 20 {
 				t.Errorf("not saturated: %+v", r)
 			}
 		})

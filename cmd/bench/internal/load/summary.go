@@ -188,7 +188,7 @@ func peak(all []*Outcome) int {
 }
 
 // Judge says whether an open loop's server kept up. In the second half of the arrivals as many requests end as arrive, but
-// for chance, which grows with the root of what is under way; when clearly more arrive, the queue grows without end. A run
+// for chance, which grows with the root of what is under way, and a last burst; when clearly more arrive, the queue grows without end. A run
 // shorter than a few answers counts as saturated, because nothing shows that it is not; so does one where more than a
 // tenth failed.
 func (r *Row) Judge(all []*Outcome) {
@@ -213,5 +213,5 @@ func (r *Row) Judge(all []*Outcome) {
 		}
 	}
 	r.Backlog = arrived - ended
-	r.Saturated = float64(r.Backlog) > 0.1*float64(arrived)+2*math.Sqrt(float64(running))+1 || 10*r.Failed > r.Requests
+	r.Saturated = float64(r.Backlog) > 0.1*float64(arrived)+2*math.Sqrt(float64(running))+3 || 10*r.Failed > r.Requests
 }
