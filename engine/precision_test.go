@@ -3,6 +3,8 @@ package engine
 import (
 	"bytes"
 	"errors"
+	"os"
+	"sort"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"reprise/kernels/ref"
 	"reprise/model"
 	"reprise/ssm"
+	"reprise/weights"
 )
 
 // TestPrecisionFlags: what the three flags mean together, or one line about the flag that is wrong.
@@ -132,5 +135,47 @@ func TestPlanIsWhatIsAllocated(t *testing.T) {
 	t.Log("sequences in the same memory:", most)
 	if m := most; !(m["float32/same"] < m["float16/same"] && m["float16/same"] < m["fp8/same"] && m["fp8/same"] < m["nvfp4/same"] && m["fp8/nvfp4"] < m["fp8/same"]) {
 		t.Errorf("%v", most)
+	}
+}
+
+// TestConcurrencyByFormat finds how many sequences of 8,192 tokens the plan runs at once in the memory of an H200, by
+// state format: the table of docs/benchmarks.md. Fewer bits never give fewer sequences.
+func TestConcurrencyByFormat(t *testing.T) {
+	const free, context = 139 << 30, 8192
+	for _, file := range []string{"nemotron/testdata/nano-4b", "nemotron/testdata/nano-30b", "qwen35/testdata/qwen3.5-27b", "qwen35/testdata/qwen3.5-35b"} {
+		text, err := os.ReadFile("../model/" + file + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := ParseConfig(&weights.Folder{Name: file, Config: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if testing.Short() && !strings.Contains(file, "4b") {
+			continue // listing thousands of tensors for each plan takes its time
+		}
+		most := map[format]int{}
+		for _, f := range formats {
+			if f.rounding == kernels.Stochastic && f.read == "same" {
+				continue // as large as rounded to nearest
+			}
+			var p *Plan
+			most[f] = sort.Search(largestSeqs, func(n int) bool {
+				o := f.options(Options{MaxLen: context, MaxSeqs: n + 1, MaxTokens: 2048, PageTokens: 16, MemoryFraction: 0.9})
+				tried, err := makePlan(config, o, kernels.BF16, free)
+				if err == nil && tried.longest() == n+1 {
+					p = tried
+					return false
+				}
+				return true
+			})
+			at := p.Footprint()
+			t.Logf("%-28s %-16v state %6.1f MB, replay %5.1f MB, KV %6.1f MB: %4d sequences", file, p.SSM.State,
+				float64(at.State)/1e6, float64(at.Replay)/1e6, float64(at.Token*context)/1e6, most[f])
+		}
+		at := func(state, read string) int { return most[format{state, read, kernels.Nearest}] }
+		if !(at("float32", "same") < at("float16", "same") && at("float16", "same") < at("fp8", "same") && at("fp8", "same") < at("nvfp4", "same") && at("fp8", "nvfp4") > at("float16", "same")) {
+			t.Errorf("%s: %v", file, most)
+		}
 	}
 }
