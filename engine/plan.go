@@ -90,20 +90,8 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 	if err := p.limits(shape, o); err != nil {
 		return nil, err
 	}
-	state, err := precision(shape, o)
-	if err != nil {
+	if err := p.caches(shape, o, act); err != nil {
 		return nil, err
-	}
-	p.SSM = ssm.PoolConfig{
-		Mamba2: shape.Mamba2, Mamba2Layers: shape.Mamba2Layers, Delta: shape.Delta, DeltaLayers: shape.DeltaLayers,
-		Window: p.Window, Activations: act, State: state,
-	}
-	if state.Scratch() {
-		p.SSM.Scratch = scratchBlocks
-	}
-	p.KV = attention.PoolConfig{
-		Layers: shape.AttentionLayers, KVHeads: shape.KVHeads, HeadDim: shape.HeadDim,
-		DType: kvDType(shape, o, act), PageTokens: o.PageTokens,
 	}
 	if err := p.drafting(shape, o); err != nil {
 		return nil, err
@@ -128,6 +116,26 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 	p.Sampler.Slots = p.MaxSeqs + 1 // fewer sequences may have been left
 	p.SamplerBytes, p.DraftBytes = p.Sampler.Bytes(), p.draftBytes(o, shape.Hidden, act)
 	return p, p.SSM.Validate()
+}
+
+// caches says what a sequence's states and pages are; how many there are follows from the memory.
+func (p *Plan) caches(shape model.Spec, o Options, act kernels.DType) error {
+	state, err := precision(shape, o)
+	if err != nil {
+		return err
+	}
+	p.SSM = ssm.PoolConfig{
+		Mamba2: shape.Mamba2, Mamba2Layers: shape.Mamba2Layers, Delta: shape.Delta, DeltaLayers: shape.DeltaLayers,
+		Window: p.Window, Activations: act, State: state,
+	}
+	if state.Scratch() {
+		p.SSM.Scratch = scratchBlocks
+	}
+	p.KV = attention.PoolConfig{
+		Layers: shape.AttentionLayers, KVHeads: shape.KVHeads, HeadDim: shape.HeadDim,
+		DType: kvDType(shape, o, act), PageTokens: o.PageTokens,
+	}
+	return nil
 }
 
 // limits fills in and bounds the counts that do not depend on memory.
