@@ -188,9 +188,9 @@ func peak(all []*Outcome) int {
 }
 
 // Judge says whether an open loop's server kept up. In the second half of the arrivals as many requests end as arrive, but
-// for chance, which grows with the root of what is under way, and a last burst; when clearly more arrive, the queue grows without end. A run
-// shorter than a few answers counts as saturated, because nothing shows that it is not; so does one where more than a
-// tenth failed.
+// for chance, which grows with the root of what is under way, and a last burst; when clearly more arrive, the queue grows
+// without end. A run shorter than a few answers counts as saturated, because nothing shows that it is not; so does one
+// where more than a tenth failed.
 func (r *Row) Judge(all []*Outcome) {
 	var last time.Duration
 	first := time.Duration(math.MaxInt64)
