@@ -20,6 +20,7 @@ type ops struct {
 	dev       *Device
 	current   string // operation that is being enqueued, for faults
 	capturing *graph // nil unless a program is being captured
+	front     front
 
 	dense    denseKernels
 	linear   linearKernels
@@ -125,6 +126,7 @@ func launch[P any](o *ops, f driver.Function, c driver.Config, p P) {
 	if c.Grid[0] == 0 || c.Grid[1] == 0 || c.Grid[2] == 0 {
 		return
 	}
+	o.front = front{}
 	must(f.Launch(o.dev.stream, &c, unsafe.Pointer(&p), unsafe.Sizeof(p)))
 }
 

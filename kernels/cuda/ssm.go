@@ -102,6 +102,20 @@ func replayOf(s kernels.State) replay {
 	}
 }
 
+// front is what ops knows of the kernel that was enqueued last.
+type front struct {
+	calm  bool    // whatever is older is done when the next kernel starts, and it writes activations alone, or besides
+	rings uintptr // the rings and blocks of this layer
+}
+
+// calmFor is 1 if a step kernel may read the cursors and the layer's rings and blocks before it waits.
+func (o *ops) calmFor(s kernels.State) int32 {
+	if o.front.calm && o.front.rings != s.Rings.Addr {
+		return 1
+	}
+	return 0
+}
+
 // Modes of a walk, as in src/ssm.cuh.
 const (
 	modeStep int32 = iota
@@ -146,12 +160,28 @@ func aligned(s kernels.State, taps int, convW kernels.Buffer, list ...kernels.Ma
 	return taps == stepTaps && (s.Blocks.Addr|s.Rings.Addr|convW.Addr)%16 == 0 && s.BlockStride%16 == 0 && s.RingStride%16 == 0
 }
 
-// convGrid is the launch of a step's convolution over threads of eight channels, and the rows that a block takes.
-func convGrid(threads, rows int) (driver.Config, int32) {
+// convKernels are the convolutions of a step: a thread has one token of eight channels, or convSpan.
+type convKernels struct{ one, span driver.Function }
+
+const convSpan = 4
+
+// convSpread is the most rows of which each token has its own threads.
+const convSpread = 16
+
+func (k *convKernels) load(l *loader, family string) {
+	k.one, k.span = l.kernel(family+"_convolve_1", 0), l.kernel(fmt.Sprintf("%s_convolve_%d", family, convSpan), 0)
+}
+
+// pick is the launch for rows of t tokens over threads of eight channels, and the rows that a block takes.
+func (k *convKernels) pick(threads, rows, t int) (driver.Function, driver.Config, int32) {
 	const block, target = 128, 1056 // eight blocks a processor
-	across := ceil(threads, block)
-	each := min(max(rows*across/target, 1), 8)
-	return grid(across, ceil(rows, each), 1, block), int32(each)
+	f, span := k.span, convSpan
+	if t == 1 || rows <= convSpread {
+		f, span = k.one, 1
+	}
+	across, deep := ceil(threads, block), ceil(t, span)
+	each := min(max(rows*across*deep/target, 1), 8)
+	return f, grid(across, ceil(rows, each), deep, block), int32(each)
 }
 
 // rowSlices calls run for as many rows at a time as scratch memory has room for.

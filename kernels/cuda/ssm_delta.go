@@ -11,13 +11,14 @@ import (
 
 // deltaKernels are those of src/delta.cu and src/delta_step.cu.
 type deltaKernels struct {
-	walk, convolve driver.Function
-	step           [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, rows
+	walk     driver.Function
+	convolve convKernels
+	step     [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, rows
 }
 
 func (k *deltaKernels) load(l *loader) {
 	l.open("delta_step")
-	k.convolve = l.kernel("delta_convolve", 0)
+	k.convolve.load(l, "delta")
 	for i, tokens := range [...]int{1, 4, 8} {
 		for j, window := range [...]int{16, 32} {
 			if tokens == 1 && window == 32 {
@@ -50,7 +51,7 @@ type deltaParams struct {
 	query, value, beta                                 uint64
 	keyHeads, valueHeads, keyDim, valueDim, taps, mode int32
 	eps                                                float32
-	row0, row1, perBlock                               int32
+	row0, row1, perBlock, calm                         int32
 }
 
 func deltaOf(p kernels.Delta, mode int32) deltaParams {
@@ -146,9 +147,10 @@ func (o *ops) deltaStream(p kernels.Delta) {
 		k.query = addr(o.ssm.scratch)
 		k.value = k.query + all*uint64(query)
 		k.beta = k.value + all*uint64(value)
-		var c driver.Config
-		c, k.perBlock = convGrid(ceil(d.Conv()/8, 32)*32+d.ValueHeads, to-from)
-		launch(o, m.convolve, c, k)
+		f, c, each := m.convolve.pick(ceil(d.Conv()/8, 32)*32+d.ValueHeads, to-from, p.Rows.T)
+		k.perBlock, k.calm = each, o.calmFor(p.State)
+		launch(o, f, c, k)
 		launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, to-from, p.Rows.T), k)
 	})
+	o.front = front{calm: true, rings: p.State.Rings.Addr}
 }

@@ -12,13 +12,13 @@ import (
 // mamba2Kernels are those of src/mamba2.cu and src/mamba2_step.cu.
 type mamba2Kernels struct {
 	walk, norm, normWide driver.Function
-	convolve             driver.Function
+	convolve             convKernels
 	step                 [2][2][3]stepKernel // by HeadDim 64 and 80, window 16 and 32, rows
 }
 
 func (k *mamba2Kernels) load(l *loader) {
 	l.open("mamba2_step")
-	k.convolve = l.kernel("mamba2_convolve", 0)
+	k.convolve.load(l, "mamba2")
 	for i, dim := range [...]int{64, 80} {
 		for j, window := range [...]int{16, 32} {
 			k.step[i][j] = [3]stepKernel{{heads: 1, warps: dim / 16, stages: 1}, {heads: 4, warps: 4, stages: 2}, {heads: 4, warps: 4, stages: 1}}
@@ -46,7 +46,7 @@ type mamba2Params struct {
 	convW, convB, a, d, dtBias, normW, query uint64
 	heads, dim, keys, groups, taps, mode     int32
 	dtMin, dtMax, eps                        float32
-	row0, row1, perBlock                     int32
+	row0, row1, perBlock, calm               int32
 }
 
 func mamba2Of(p kernels.Mamba2, mode int32) mamba2Params {
@@ -75,6 +75,7 @@ func (o *ops) Mamba2Step(p kernels.Mamba2) {
 		o.mamba2Walk(p, modeStep)
 	}
 	o.mamba2Norm(p)
+	o.front = front{calm: true, rings: p.State.Rings.Addr}
 }
 
 // Mamba2Scan is the mixer for prefill rows.
@@ -136,9 +137,9 @@ func (o *ops) mamba2Stream(p kernels.Mamba2) {
 	s := pick(&m.step[dim][window], p.Rows.Count, perGroup)
 	rowSlices(p.Rows.Count, p.Rows.T*d.Groups*d.State*2, func(from, to int) {
 		k.row0, k.row1 = int32(from), int32(to)
-		var c driver.Config
-		c, k.perBlock = convGrid(d.Conv()/8+d.Heads, to-from)
-		launch(o, m.convolve, c, k)
+		f, c, each := m.convolve.pick(d.Conv()/8+d.Heads, to-from, p.Rows.T)
+		k.perBlock, k.calm = each, o.calmFor(p.State)
+		launch(o, f, c, k)
 		launch(o, s.function, s.config(perGroup/s.heads, d.Groups, to-from, p.Rows.T), k)
 	})
 }

@@ -6,7 +6,17 @@
 namespace {
 
 // ---------------------------------------------------------------- convolution
-// A thread has eight channels, or one value head's gates, of the rows of its block; sixteen threads have a head of q or k.
+// A thread has eight channels, or one value head's gates, of SPAN tokens of the rows of its block; sixteen threads have a
+// head of q or k.
+
+__device__ __forceinline__ float log_decay(const Delta& p, float raw, int head) { return at<float>(p.decay_a)[head] * softplus(raw + at<float>(p.dt_bias)[head]); }
+
+__device__ __forceinline__ uint4 pack8_f16(const float (&y)[8]) {
+  uint32_t v[4];
+#pragma unroll
+  for (int e = 0; e < 4; e++) v[e] = pack_f16(saturate_f16(y[2 * e]), saturate_f16(y[2 * e + 1]));
+  return make_uint4(v[0], v[1], v[2], v[3]);
+}
 
 // Makes the vector that sixteen threads hold a unit vector.
 __device__ __forceinline__ void normalise(float (&y)[8]) {
@@ -21,60 +31,29 @@ __device__ __forceinline__ void normalise(float (&y)[8]) {
   for (int e = 0; e < 8; e++) y[e] *= f;
 }
 
-__device__ void convolve_row(const Delta& p, const Piece& k, int row, int channel) {
-  int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
-  uint4 next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.qkv, first) + channel);
-  int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
-  if (n == 0) return;
-  int keys = p.keys(), values = p.values(), conv = p.conv();
-  uint4 rows[4];
-#pragma unroll
-  for (int i = 0; i < 3; i++) rows[i] = history(p.state, slot, position - 3 + i, conv, channel);
-  for (int t = 0; t < n; t++) {
-    rows[3] = next;
-    if (t + 1 < n) next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.qkv, first + t + 1) + channel);
-    float y[8];
-    convolve8(k, rows, y);
-    int token = position + t;
-    int64_t local = (int64_t)(row - p.row0) * p.rows.t + t;
-    if (channel < 2 * keys) {
-      normalise(y);
-      bf16* dst = channel < keys ? at<bf16>(p.query) + local * keys + channel
-                                 : ring_row<bf16>(p.state, slot, p.state.b, token, p.state.records, keys) + channel - keys;
-      store8(dst, y);
-    } else {
-      uint32_t v[4];
-#pragma unroll
-      for (int e = 0; e < 4; e++) v[e] = pack_f16(saturate_f16(y[2 * e]), saturate_f16(y[2 * e + 1]));
-      *reinterpret_cast<uint4*>(at<__half>(p.value) + local * values + channel - 2 * keys) = make_uint4(v[0], v[1], v[2], v[3]);
-    }
-    *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, slot, p.state.conv, token, p.state.conv_rows, conv) + channel) = rows[3];
-    rows[0] = rows[1], rows[1] = rows[2], rows[2] = rows[3];
-  }
-}
-
-__device__ void gate_row(const Delta& p, int row, int head) {
-  int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
-  int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
-  for (int t = 0; t < n; t++) {
-    ring_row<float>(p.state, slot, p.state.decay, position + t, p.state.records, p.value_heads)[head] =
-        at<float>(p.decay_a)[head] * softplus(widen(row_of<bf16>(p.a, first + t)[head]) + at<float>(p.dt_bias)[head]);
-    at<float>(p.beta)[((int64_t)(row - p.row0) * p.rows.t + t) * p.value_heads + head] = sigmoid(widen(row_of<bf16>(p.b, first + t)[head]));
-  }
-}
-
-// The next kernel may start when everything in front of this one is done: it reads checkpoints early.
+template <int SPAN>
 __device__ void convolve_step(const Delta& p) {
-  int piece = blockIdx.x * CONV_THREADS + threadIdx.x, pieces = p.conv() / 8, head = piece - (pieces + 31) / 32 * 32;
-  int from = p.row0 + blockIdx.y * p.per_block, to = min(from + p.per_block, p.row1);
-  Piece k;
-  if (piece < pieces) k = load_piece(p.conv_w, 0, piece * 8);
-  pdl_wait();
-  pdl_trigger();
+  const int piece = blockIdx.x * CONV_THREADS + threadIdx.x, pieces = p.conv() / 8, head = piece - (pieces + 31) / 32 * 32;
+  const int channel = piece * 8, keys = p.keys(), values = p.values();
+  auto local = [&](int row, int t) { return (int64_t)(row - p.row0) * p.rows.t + t; };
   if (piece < pieces)
-    for (int r = from; r < to; r++) convolve_row(p, k, r, piece * 8);
+    convolve_share<SPAN>(p, p.qkv, 0, channel, [&](int row, const ConvRow& r, int t, float(&y)[8]) {
+      if (channel >= 2 * keys) {
+        *reinterpret_cast<uint4*>(at<__half>(p.value) + local(row, t) * values + channel - 2 * keys) = pack8_f16(y);
+        return;
+      }
+      normalise(y);
+      store8(channel < keys ? at<bf16>(p.query) + local(row, t) * keys + channel
+                            : ring_row<bf16>(p.state, r.slot, p.state.b, r.position + t, p.state.records, keys) + channel - keys,
+             y);
+    });
   else if (head >= 0 && head < p.value_heads)
-    for (int r = from; r < to; r++) gate_row(p, r, head);
+    narrow_share<SPAN>(
+        p, [&](int token) { return make_float2(widen(row_of<bf16>(p.a, token)[head]), widen(row_of<bf16>(p.b, token)[head])); },
+        [&](int row, const ConvRow& r, int t, float2 ab) {
+          ring_row<float>(p.state, r.slot, p.state.decay, r.position + t, p.state.records, p.value_heads)[head] = log_decay(p, ab.x, head);
+          at<float>(p.beta)[local(row, t) * p.value_heads + head] = sigmoid(ab.y);
+        });
 }
 
 // ---------------------------------------------------------------- state
@@ -415,7 +394,9 @@ __device__ void step(const Delta& p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(CONV_THREADS) delta_convolve(PARAMS(Delta, p)) { convolve_step(p); }
+// delta_convolve_SPAN
+extern "C" __global__ void __launch_bounds__(CONV_THREADS) delta_convolve_1(PARAMS(Delta, p)) { convolve_step<1>(p); }
+extern "C" __global__ void __launch_bounds__(CONV_THREADS) delta_convolve_4(PARAMS(Delta, p)) { convolve_step<4>(p); }
 
 // delta_step_T_W_HEADS_WARPS_STAGES: up to T tokens a row, window up to W, value heads and warps a block, tiles in flight a warp.
 #define KERNEL(T, W, HPC, WARPS, STAGES, MINB)                                                                                     \

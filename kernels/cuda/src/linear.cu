@@ -114,7 +114,6 @@ __device__ __forceinline__ void skinny(const Linear& p) {
   static_assert(!NORMED || (BLOCKS == 1 && RT == 1), "a block has whole rows");
   extern __shared__ float partial[];  // [WARPS][TOKENS][STRIDE]; NORMED: then sums of squares [WARPS][TOKENS], factors [k]
   float *squares = partial + WARPS * TOKENS * STRIDE, *factors = squares + WARPS * TOKENS;
-  pdl_trigger();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int rank = BLOCKS > 1 ? cluster_rank() : 0, tile = blockIdx.x / BLOCKS;
   const int chunks = (p.k + CHUNK - 1) / CHUNK, first = rank * WARPS + warp;
@@ -146,6 +145,7 @@ __device__ __forceinline__ void skinny(const Linear& p) {
   }
 
   pdl_wait();
+  pdl_trigger();  // only now: step kernels read state before their wait
   const bf16* x = row_of<const bf16>(p.x, g) + t * 8;
   const int end = p.k - t * 8, stride = (int)p.x.stride * 8;
   constexpr int KEEP = HELD ? UNROLL : 1;

@@ -7,50 +7,23 @@
 namespace {
 
 // ---------------------------------------------------------------- convolution
-// A thread has eight channels, or one head's dt, of the rows of its block.
-__device__ void convolve_row(const Mamba2& p, const Piece& k, int row, int channel) {
-  int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
-  uint4 next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.xbc, first) + channel);
-  int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
-  if (n == 0) return;
-  int inner = p.inner(), bc = p.bc(), conv = p.conv();
-  uint4 rows[4];
-#pragma unroll
-  for (int i = 0; i < 3; i++) rows[i] = history(p.state, slot, position - 3 + i, conv, channel);
-  for (int t = 0; t < n; t++) {
-    rows[3] = next;
-    if (t + 1 < n) next = *reinterpret_cast<const uint4*>(row_of<bf16>(p.xbc, first + t + 1) + channel);
-    float y[8];
-    convolve8(k, rows, y);
-    int token = position + t;
-    bf16* dst = channel < inner        ? ring_row<bf16>(p.state, slot, p.state.x, token, p.state.records, inner) + channel
-                : channel < inner + bc ? ring_row<bf16>(p.state, slot, p.state.b, token, p.state.records, bc) + channel - inner
-                                       : at<bf16>(p.query) + (int64_t)((row - p.row0) * p.rows.t + t) * bc + channel - inner - bc;
-    store8(dst, y);
-    *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, slot, p.state.conv, token, p.state.conv_rows, conv) + channel) = rows[3];
-    rows[0] = rows[1], rows[1] = rows[2], rows[2] = rows[3];
-  }
-}
-
-__device__ void time_row(const Mamba2& p, int row, int head) {
-  int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
-  int position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
-  for (int t = 0; t < n; t++)
-    ring_row<float>(p.state, slot, p.state.decay, position + t, p.state.records, p.heads)[head] = step_size(p, widen(row_of<bf16>(p.dt, first + t)[head]), head);
-}
-
-// The next kernel may start when everything in front of this one is done: it reads checkpoints early.
+// A thread has eight channels, or one head's dt, of SPAN tokens of the rows of its block.
+template <int SPAN>
 __device__ void convolve_step(const Mamba2& p) {
-  int piece = blockIdx.x * CONV_THREADS + threadIdx.x, pieces = p.conv() / 8, head = piece - pieces;
-  int from = p.row0 + blockIdx.y * p.per_block, to = min(from + p.per_block, p.row1);
-  Piece k;
-  if (piece < pieces) k = load_piece(p.conv_w, p.conv_b, piece * 8);
-  pdl_wait();
-  pdl_trigger();
-  if (piece < pieces)
-    for (int r = from; r < to; r++) convolve_row(p, k, r, piece * 8);
+  const int channel = (blockIdx.x * CONV_THREADS + threadIdx.x) * 8, head = channel / 8 - p.conv() / 8, inner = p.inner(), bc = p.bc();
+  if (channel < p.conv())
+    convolve_share<SPAN>(p, p.xbc, p.conv_b, channel, [&](int row, const ConvRow& r, int t, const float(&y)[8]) {
+      bf16* dst = channel < inner        ? ring_row<bf16>(p.state, r.slot, p.state.x, r.position + t, p.state.records, inner) + channel
+                  : channel < inner + bc ? ring_row<bf16>(p.state, r.slot, p.state.b, r.position + t, p.state.records, bc) + channel - inner
+                                         : at<bf16>(p.query) + (int64_t)((row - p.row0) * p.rows.t + t) * bc + channel - inner - bc;
+      store8(dst, y);
+    });
   else if (head < p.heads)
-    for (int r = from; r < to; r++) time_row(p, r, head);
+    narrow_share<SPAN>(
+        p, [&](int token) { return row_of<bf16>(p.dt, token)[head]; },
+        [&](int, const ConvRow& r, int t, bf16 dt) {
+          ring_row<float>(p.state, r.slot, p.state.decay, r.position + t, p.state.records, p.heads)[head] = step_size(p, widen(dt), head);
+        });
 }
 
 // ---------------------------------------------------------------- state
@@ -281,7 +254,9 @@ __device__ void step(const Mamba2& p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(CONV_THREADS) mamba2_convolve(PARAMS(Mamba2, p)) { convolve_step(p); }
+// mamba2_convolve_SPAN
+extern "C" __global__ void __launch_bounds__(CONV_THREADS) mamba2_convolve_1(PARAMS(Mamba2, p)) { convolve_step<1>(p); }
+extern "C" __global__ void __launch_bounds__(CONV_THREADS) mamba2_convolve_4(PARAMS(Mamba2, p)) { convolve_step<4>(p); }
 
 // mamba2_step_P_W_HEADS_WARPS_STAGES: P value rows a head, window up to W, heads and warps a block, tiles in flight a warp.
 #define KERNEL(P, W, HPC, WARPS, STAGES, MINB)                                                                                       \
