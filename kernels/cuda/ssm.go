@@ -18,6 +18,7 @@ type ssmKernels struct {
 	tail    driver.Function // the raw rows behind a scan
 	scratch kernels.Buffer  // what the convolution hands to the step kernel
 	scans   scanKernels
+	choices choices
 }
 
 // ssmScratch is enough for the rows of one launch of the step kernels; more rows take several.
@@ -46,7 +47,7 @@ func (k *ssmKernels) load(l *loader) error {
 	}
 	k.mamba2.load(l)
 	k.delta.load(l)
-	k.scratch = l.scratch(ssmScratch)
+	k.scratch, k.choices = l.scratch(ssmScratch), measured()
 	k.scans.load(l)
 	return nil
 }
@@ -57,32 +58,62 @@ type stepKernel struct {
 	heads, warps, stages int // a block; stages are tiles in flight a warp
 	shared               int // bytes of shared memory beside the records
 	record               int // bytes a record
+	fresh                int // bytes a new token besides
 	window               int // largest L
+}
+
+// most is the bytes of shared memory that the kernel may ask for.
+func (k *stepKernel) most() int {
+	return k.shared + (k.window+stepTokens)*k.record + stepTokens*k.fresh
 }
 
 // config is the launch for rows of t tokens.
 func (k *stepKernel) config(blocks, groups, rows, t int) driver.Config {
 	c := grid(blocks, groups, rows, k.warps*32)
-	c.Shared = uint32(k.shared + (k.window+t)*k.record)
+	c.Shared = uint32(k.shared + (k.window+t)*k.record + t*k.fresh)
 	return c
 }
 
 // pick chooses among a small kernel for few rows, one with two tiles in flight and one with more blocks a processor.
-func pick(list *[3]stepKernel, rows, headsPerGroup int) *stepKernel {
+func (c *choices) pick(list *[3]stepKernel, rows, headsPerGroup int) *stepKernel {
 	switch {
-	case rows <= fewRows || headsPerGroup%list[1].heads != 0:
+	case rows <= c.few || headsPerGroup%list[1].heads != 0:
 		return &list[0]
-	case rows < manyRows:
+	case rows < c.many:
 		return &list[1]
 	}
 	return &list[2]
 }
 
-// Rows from which another step kernel is the fastest.
-const (
-	fewRows  = 2
-	manyRows = 96
-)
+// choices are numbers of rows up to which a way of doing a step is the fastest.
+type choices struct {
+	few, many int    // up to few the small kernel, below many the one with two tiles in flight
+	spread    int    // each token of the convolution has threads of its own
+	mix       [3]int // a GDN step in one kernel, by tokens up to 1, 4 and 8
+}
+
+// measured are the choices for an H200.
+func measured() choices {
+	return choices{few: 2, many: 96, spread: 16, mix: [3]int{8, 8, 4}}
+}
+
+// tokenClass is 0, 1, 2 for rows of up to 1, 4, 8 tokens; windowClass 0, 1 for windows up to 16, 32.
+func tokenClass(t int) int {
+	switch {
+	case t <= 1:
+		return 0
+	case t <= 4:
+		return 1
+	}
+	return 2
+}
+
+func windowClass(l int) int {
+	if l <= 16 {
+		return 0
+	}
+	return 1
+}
 
 // replay is struct Replay of src/ssm.cuh.
 type replay struct {
@@ -165,18 +196,15 @@ type convKernels struct{ one, span driver.Function }
 
 const convSpan = 4
 
-// convSpread is the most rows of which each token has its own threads.
-const convSpread = 16
-
 func (k *convKernels) load(l *loader, family string) {
 	k.one, k.span = l.kernel(family+"_convolve_1", 0), l.kernel(fmt.Sprintf("%s_convolve_%d", family, convSpan), 0)
 }
 
 // pick is the launch for rows of t tokens over threads of eight channels, and the rows that a block takes.
-func (k *convKernels) pick(threads, rows, t int) (driver.Function, driver.Config, int32) {
+func (k *convKernels) pick(ch *choices, threads, rows, t int) (driver.Function, driver.Config, int32) {
 	const block, target = 128, 1056 // eight blocks a processor
 	f, span := k.span, convSpan
-	if t == 1 || rows <= convSpread {
+	if t == 1 || rows <= ch.spread {
 		f, span = k.one, 1
 	}
 	across, deep := ceil(threads, block), ceil(t, span)

@@ -13,6 +13,7 @@ import (
 type deltaKernels struct {
 	walk     driver.Function
 	convolve convKernels
+	mix      [3][2]stepKernel    // the convolution too; by tokens up to 1, 4 and 8, window 16 and 32
 	step     [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, rows
 }
 
@@ -31,14 +32,27 @@ func (k *deltaKernels) load(l *loader) {
 		}
 	}
 	k.step[0][1] = k.step[1][1]
+	l.open("delta_mix")
+	for _, v := range [...]struct{ class, tokens, window int }{{0, 1, 16}, {1, 4, 16}, {1, 4, 32}, {2, 8, 32}} {
+		m := &k.mix[v.class][windowClass(v.window)]
+		*m = stepKernel{heads: 1, warps: 8, stages: 1, fresh: 2 * keyBytes}
+		m.sizeDelta(v.window)
+		m.function = l.kernel(fmt.Sprintf("delta_mix_%d_%d", v.tokens, v.window), m.most())
+	}
+	k.mix[0][1], k.mix[2][0] = k.mix[1][1], k.mix[2][1]
 }
 
-// loadDelta finds the kernel; the sizes are those of Config in src/delta_step.cu.
+// loadDelta finds the kernel.
 func (k *stepKernel) loadDelta(l *loader, tokens, window int) {
+	k.sizeDelta(window)
+	k.function = l.kernel(fmt.Sprintf("delta_step_%d_%d_%d_%d_%d", tokens, window, k.heads, k.warps, k.stages), k.most())
+}
+
+// sizeDelta repeats the sizes of Config in src/delta_step.cuh.
+func (k *stepKernel) sizeDelta(window int) {
 	k.window, k.record = window, k.heads*stepKeys*2+16+keyBytes
 	k.shared = k.warps*k.stages*(tileBytes+8) + k.warps*512 + k.heads*(window+16)*4
 	k.shared = (k.shared + 15) &^ 15
-	k.function = l.kernel(fmt.Sprintf("delta_step_%d_%d_%d_%d_%d", tokens, window, k.heads, k.warps, k.stages), k.shared+(window+stepTokens)*k.record)
 }
 
 // deltaParams is struct Delta of src/delta.cuh.
@@ -74,9 +88,13 @@ func (o *ops) DeltaStep(p kernels.Delta) {
 	o.deltaInputs(p, modeStep)
 	d := p.Dims
 	fast := o.dev.act == kernels.BF16 && d.KeyDim == stepKeys && d.ValueDim == stepKeys && p.NormW.Addr%16 == 0
-	if fast && streams(p.Rows, p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out) {
+	fast = fast && streams(p.Rows, p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out)
+	switch {
+	case fast && p.Rows.Count <= o.ssm.choices.mix[tokenClass(p.Rows.T)]:
+		o.deltaMix(p)
+	case fast:
 		o.deltaStream(p)
-	} else {
+	default:
 		o.deltaWalk(p, modeStep)
 	}
 }
@@ -125,21 +143,21 @@ func (o *ops) deltaWalk(p kernels.Delta, mode int32) {
 	launch(o, o.ssm.delta.walk, grid(p.Dims.ValueHeads, p.Rows.Count, 1, walkBlock), deltaOf(p, mode))
 }
 
+// deltaMix does few rows in one kernel.
+func (o *ops) deltaMix(p kernels.Delta) {
+	k, d, n := deltaOf(p, modeStep), p.Dims, p.Rows.Count
+	s := &o.ssm.delta.mix[tokenClass(p.Rows.T)][windowClass(p.State.Window.L)]
+	k.row1, k.calm = int32(n), o.calmFor(p.State)
+	launch(o, s.function, s.config(d.ValueHeads/d.KeyHeads, d.KeyHeads, n, p.Rows.T), k)
+	o.front = front{calm: true, rings: p.State.Rings.Addr}
+}
+
 // deltaStream computes a step's outputs from checkpoints and records, with the gated norm.
 func (o *ops) deltaStream(p kernels.Delta) {
 	d, m := p.Dims, &o.ssm.delta
 	k, perKey := deltaOf(p, modeStep), d.ValueHeads/d.KeyHeads
-	tokens, window := 0, 0
-	if p.Rows.T > 1 {
-		tokens = 1
-	}
-	if p.Rows.T > 4 {
-		tokens = 2
-	}
-	if p.State.Window.L > 16 {
-		window = 1
-	}
-	s := pick(&m.step[tokens][window], p.Rows.Count, perKey)
+	tokens, window := tokenClass(p.Rows.T), windowClass(p.State.Window.L)
+	s := o.ssm.choices.pick(&m.step[tokens][window], p.Rows.Count, perKey)
 	query, value := d.Keys()*2, d.Values()*2
 	rowSlices(p.Rows.Count, p.Rows.T*(query+value+4*d.ValueHeads), func(from, to int) {
 		all := uint64((to - from) * p.Rows.T)
@@ -147,7 +165,7 @@ func (o *ops) deltaStream(p kernels.Delta) {
 		k.query = addr(o.ssm.scratch)
 		k.value = k.query + all*uint64(query)
 		k.beta = k.value + all*uint64(value)
-		f, c, each := m.convolve.pick(ceil(d.Conv()/8, 32)*32+d.ValueHeads, to-from, p.Rows.T)
+		f, c, each := m.convolve.pick(&o.ssm.choices, ceil(d.Conv()/8, 32)*32+d.ValueHeads, to-from, p.Rows.T)
 		k.perBlock, k.calm = each, o.calmFor(p.State)
 		launch(o, f, c, k)
 		launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, to-from, p.Rows.T), k)

@@ -34,7 +34,7 @@ func (k *stepKernel) loadMamba2(l *loader, dim, window int) {
 	k.window, k.record = window, k.heads*dim*2+16+keyBytes
 	k.shared = k.warps*k.stages*(tileBytes+8) + k.warps*256 + k.heads*(window+10)*4
 	k.shared = (k.shared + 15) &^ 15
-	k.function = l.kernel(fmt.Sprintf("mamba2_step_%d_%d_%d_%d_%d", dim, window, k.heads, k.warps, k.stages), k.shared+(window+stepTokens)*k.record)
+	k.function = l.kernel(fmt.Sprintf("mamba2_step_%d_%d_%d_%d_%d", dim, window, k.heads, k.warps, k.stages), k.most())
 }
 
 // mamba2Params is struct Mamba2 of src/mamba2.cuh.
@@ -127,17 +127,14 @@ func (o *ops) mamba2Stream(p kernels.Mamba2) {
 	d, m := p.Dims, &o.ssm.mamba2
 	k, perGroup := mamba2Of(p, modeStep), d.Heads/d.Groups
 	k.query = addr(o.ssm.scratch)
-	dim, window := 0, 0
+	dim := 0
 	if d.HeadDim == 80 {
 		dim = 1
 	}
-	if p.State.Window.L > 16 {
-		window = 1
-	}
-	s := pick(&m.step[dim][window], p.Rows.Count, perGroup)
+	s := o.ssm.choices.pick(&m.step[dim][windowClass(p.State.Window.L)], p.Rows.Count, perGroup)
 	rowSlices(p.Rows.Count, p.Rows.T*d.Groups*d.State*2, func(from, to int) {
 		k.row0, k.row1 = int32(from), int32(to)
-		f, c, each := m.convolve.pick(d.Conv()/8+d.Heads, to-from, p.Rows.T)
+		f, c, each := m.convolve.pick(&o.ssm.choices, d.Conv()/8+d.Heads, to-from, p.Rows.T)
 		k.perBlock, k.calm = each, o.calmFor(p.State)
 		launch(o, f, c, k)
 		launch(o, s.function, s.config(perGroup/s.heads, d.Groups, to-from, p.Rows.T), k)

@@ -1,0 +1,428 @@
+// The step of a Gated DeltaNet layer with heads of 128 x 128 in bfloat16: corrections, outputs, flushes and the gated norm
+// in one kernel, behind a convolution that appends keys, decays and raw rows, or with it.
+#pragma once
+#include "delta_convolve.cuh"
+#include "replay.cuh"
+
+namespace delta {
+
+// ---------------------------------------------------------------- state
+// Block = (row, key head, HPC of its value heads). Streaming as for Mamba-2. One pass over the checkpoint gives S k_t and
+// S q_t for all tokens; the corrections u of the new tokens then come from a triangular system that is the same for all
+// value rows of a head, so its inverse is formed once a head and applied to every tile as a tensor-core product.
+//
+// Query order inside an n = 8 operand: up to 4 tokens: k_0..k_3, q_0..q_3 (one operand); up to 8: k_0..k_7 | q_0..q_7 (two).
+// T_: most tokens a row. MIX: with the convolution; every block makes its key head's q and k itself.
+template <int T_, int W_, int HPC_, int WARPS_, int STAGES_, bool MIX_ = false>
+struct Config {
+  static constexpr bool MIX = MIX_;
+  static constexpr int T = T_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_, P = KEYS;
+  static constexpr int THREADS = WARPS * 32;
+  static constexpr int NT = T > 4 ? 2 : 1;  // query operands
+  static constexpr int TPH = P / TILE_ROWS;
+  static constexpr int WPH = WARPS > HPC ? WARPS / HPC : 1;
+  static constexpr int HPW = HPC > WARPS ? HPC / WARPS : 1;
+  static constexpr int U_ROW = HPC * P * 2 + 16;
+  static constexpr int VECTORS = 2 + HPC, ITEMS = (T * VECTORS * 16 + THREADS - 1) / THREADS;  // of the convolution: q, k, v; a thread's pieces
+  // shared memory; what depends on the number of records comes last
+  static constexpr int SCRATCH = WARPS * STAGES * TILE_BYTES;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
+  static constexpr int BARS = SCRATCH + WARPS * 512;
+  static constexpr int GS = BARS + WARPS * STAGES * 8;  // log decays [HPC][W + 8], beta [HPC][8]
+  static constexpr int US = (GS + HPC * (W + 16) * 4 + 15) / 16 * 16;
+  static_assert(WARPS % HPC == 0 || HPC % WARPS == 0);
+  static_assert(W * HPC <= THREADS);
+};
+
+__device__ __forceinline__ void clear_row(const Delta& p, int row, int from, int column, int columns) {
+  int pieces = columns / 8;
+  for (int idx = threadIdx.x; idx < (p.rows.t - from) * pieces; idx += blockDim.x)
+    *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * p.rows.t + from + idx / pieces) + column + idx % pieces * 8) = make_uint4(0, 0, 0, 0);
+}
+
+// The convolution of a block's q, k and v: a thread has ITEMS pieces of eight channels of a token.
+template <class C>
+struct BlockConv {
+  const Delta& p;
+  const ConvRow r;
+  const int khead, head0;
+  const bool first;  // of the key head's blocks: it keeps q and k
+  Piece k[C::ITEMS];
+  uint4 v[C::ITEMS][4];
+
+  __device__ int index(int u) const { return threadIdx.x + u * C::THREADS; }
+  __device__ int piece(int u) const { return index(u) % 16; }
+  __device__ int vector(int u) const { return index(u) / 16 % C::VECTORS; }  // q, k, v of each head
+  __device__ int token(int u) const { return index(u) / 16 / C::VECTORS; }
+  __device__ int channel(int u) const {
+    int i = vector(u);
+    return (i == 0 ? khead : i == 1 ? p.key_heads + khead : 2 * p.key_heads + head0 + i - 2) * KEYS + piece(u) * 8;
+  }
+  // What is older than the kernel in front.
+  __device__ void load_old() {
+#pragma unroll
+    for (int u = 0; u < C::ITEMS; u++)
+      if (token(u) < r.n) {
+        k[u] = load_piece(p.conv_w, 0, channel(u));
+        load_history<1>(v[u], p.state, r, token(u), p.conv(), channel(u));
+      }
+  }
+  __device__ void load_new() {
+#pragma unroll
+    for (int u = 0; u < C::ITEMS; u++) load_fresh<1>(v[u], p.qkv, r, token(u), channel(u));
+  }
+  // The convolved pieces into shared memory and records: plain q rows and, T behind them, k rows of KEY_WORDS; k as a
+  // record besides; v in fp16.
+  __device__ void finish(uint32_t* plain, uint32_t* keys, uint8_t* values) {
+    const int T = p.rows.t;
+#pragma unroll
+    for (int u = 0; u < C::ITEMS; u++) {
+      const int t = token(u), i = vector(u), at_piece = piece(u), at_channel = channel(u);
+      if (t >= r.n) break;
+      float y[8];
+      convolve8(k[u], v[u], y);
+      if (i < 2) {
+        normalise(y);
+        const uint4 rounded = pack8_bf16(y);
+        *reinterpret_cast<uint4*>(plain + (i * T + t) * KEY_WORDS + at_piece * 4) = rounded;
+        if (i == 1) store_key_piece(keys, C::W + t, at_piece, rounded);
+        if (i == 1 && first) *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.b, r.position + t, p.state.records, p.keys()) + at_channel - p.keys()) = rounded;
+      } else {
+        *reinterpret_cast<uint4*>(values + (C::W + t) * C::U_ROW + (i - 2) * KEYS * 2 + at_piece * 16) = pack8_f16(y);
+      }
+      if (i >= 2 || first) *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.conv, r.position + t, p.state.conv_rows, p.conv()) + at_channel) = v[u][3];
+    }
+  }
+};
+
+template <class C>
+__device__ void step(const Delta& p) {
+  constexpr int P = C::P, HPC = C::HPC, W = C::W, STAGES = C::STAGES, NT = C::NT, M = W / 16, MT = W / 8 + 1;
+  extern __shared__ __align__(128) uint8_t smem[];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
+  const int khead = blockIdx.y, row = p.row0 + blockIdx.z, T = p.rows.t;
+  const int vheads = p.value_heads, kheads = p.key_heads, values = p.values(), nkeys = p.keys();
+  const int head0 = khead * (vheads / kheads) + blockIdx.x * HPC;
+  // The cursors and committed records are older than the kernel in front: they may be read before the wait.
+  if (C::MIX && !p.calm) pdl_wait();
+  const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
+  if (n == 0) {
+    pdl_wait();
+    clear_row(p, row, 0, head0 * P, HPC * P);
+    return;
+  }
+  const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
+  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], token0 = p.rows.first + row * T;
+  const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
+  const bool flush = h + n > p.state.window;
+
+  // ---- start streaming
+  const int sub = warp % C::WPH;
+  const int whead0 = warp / C::WPH * C::HPW;
+  const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
+  const int tiles = C::HPW * tiles_per_head;
+  const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
+  const float* const source = block_of(p.state, src) + first;
+  uint8_t* const stages = smem + warp * STAGES * TILE_BYTES;
+  uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
+  auto tile_at = [&](int i) { return (i / tiles_per_head * P + i % tiles_per_head * C::WPH * TILE_ROWS) * KEYS; };
+  auto request = [&](int i) {  // lane 0: tile i into its stage
+    mbar_expect(bars + i % STAGES, TILE_BYTES);
+    bulk_load(stages + i % STAGES * TILE_BYTES, source + tile_at(i), TILE_BYTES, bars + i % STAGES);
+  };
+  if (lane == 0) {
+    for (int s = 0; s < STAGES; s++) mbar_init(bars + s, 1);
+    mbar_init_fence();
+    for (int s = 0; s < STAGES && s < tiles; s++) request(s);
+  }
+
+  // ---- records into shared memory
+  const int capacity = p.state.records, origin_at = origin % capacity;
+  auto ring_at = [&](int i) { int at = origin_at + i; return at >= capacity ? at - capacity : at; };
+  const uint64_t slot_ring = p.state.rings + (int64_t)slot * p.state.ring_stride;
+  __half* const ring_u = reinterpret_cast<__half*>(slot_ring + p.state.x) + head0 * P;
+  const bf16* const ring_k = reinterpret_cast<const bf16*>(slot_ring + p.state.b) + khead * KEYS;
+  const float* const ring_g = reinterpret_cast<const float*>(slot_ring + p.state.decay) + head0;
+  const int64_t local0 = (int64_t)(row - p.row0) * T;  // the row's first token in scratch
+  uint8_t* const us = smem + C::US;                    // u of committed records, v of new tokens, later their outputs
+  uint32_t* const keys = reinterpret_cast<uint32_t*>(us + (W + T) * C::U_ROW);
+  float* const gs = reinterpret_cast<float*>(smem + C::GS);
+  float* const betas = gs + HPC * (W + 8);
+  constexpr int UP = HPC * P / 8;  // 16-byte pieces of one record's u
+  constexpr int KP = (W * 16 + C::THREADS - 1) / C::THREADS, NP = (8 * 16 + C::THREADS - 1) / C::THREADS;
+  // Not through L1: what is read before the wait must not bring in lines that the kernel in front is writing.
+  auto key_piece = [&](int i, int piece) { return __ldcg(reinterpret_cast<const uint4*>(ring_k + ring_at(i) * nkeys + piece * 8)); };
+  for (int idx = threadIdx.x; idx < h * UP; idx += C::THREADS)
+    cp_async16(us + idx / UP * C::U_ROW + idx % UP * 16, ring_u + (int64_t)ring_at(idx / UP) * values + idx % UP * 8);
+  const int g_i = threadIdx.x / HPC, g_hd = threadIdx.x % HPC;  // this thread's gates: record g_i, and new record g_i
+  float g_v[2], beta = 0.f;
+  if (g_i < h) g_v[0] = __ldcg(ring_g + ring_at(g_i) * vheads + g_hd);
+  uint4 kv[KP], nv[NP];
+#pragma unroll
+  for (int u = 0; u < KP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < h) kv[u] = key_piece(idx >> 4, idx & 15);
+  }
+  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // MIX: q and k of the new tokens
+  BlockConv<C> conv = {p, ConvRow(p, row), khead, head0, blockIdx.x == 0};
+  if constexpr (C::MIX)
+    conv.load_old();
+  else
+    for (int idx = threadIdx.x; idx < n * HPC * 2; idx += C::THREADS)
+      prefetch_l2(row_of<bf16>(p.z, token0 + idx / (HPC * 2)) + head0 * P + idx % (HPC * 2) * 64);
+  pdl_wait();
+  pdl_trigger();
+  if constexpr (C::MIX) {
+    conv.load_new();
+    if (g_i < n) {
+      const int head = head0 + g_hd;
+      g_v[1] = log_decay(p, widen(row_of<bf16>(p.a, token0 + g_i)[head]), head);
+      beta = sigmoid(widen(row_of<bf16>(p.b, token0 + g_i)[head]));
+      ring_row<float>(p.state, slot, p.state.decay, origin + h + g_i, p.state.records, vheads)[head] = g_v[1];
+    }
+    conv.finish(plain, keys, us);
+  }
+  if constexpr (!C::MIX) {
+    for (int idx = threadIdx.x; idx < n * UP; idx += C::THREADS)
+      cp_async16(us + (W + idx / UP) * C::U_ROW + idx % UP * 16, at<__half>(p.value) + (local0 + idx / UP) * values + head0 * P + idx % UP * 8);
+    if (g_i < n) {
+      g_v[1] = __ldcg(ring_g + ring_at(h + g_i) * vheads + g_hd);
+      beta = __ldcg(at<float>(p.beta) + (local0 + g_i) * vheads + head0 + g_hd);
+    }
+#pragma unroll
+    for (int u = 0; u < NP; u++) {
+      int idx = threadIdx.x + u * C::THREADS;
+      if (idx >> 4 < n) nv[u] = key_piece(h + (idx >> 4), idx & 15);
+    }
+  }
+  // queries as fragments: lane (g, c) holds columns 16i+4c..+3 of query g
+  const int t_row = NT == 2 ? g : g & 3;  // token of this lane's query
+  const bool row_is_q = NT == 1 && g >= 4, counts = t_row < n;
+  uint32_t q[NT][16];
+  auto load_queries = [&](auto vector, auto load) {  // vector(is_q): this lane's query
+#pragma unroll
+    for (int m = 0; m < NT; m++) {
+      const bf16* from = vector(NT == 2 ? m == 1 : g >= 4);
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        uint2 v = make_uint2(0, 0);
+        if (counts) v = load(from + i * 16 + c * 4);
+        q[m][2 * i] = v.x, q[m][2 * i + 1] = v.y;
+      }
+    }
+  };
+  if constexpr (!C::MIX)
+    load_queries([&](bool is_q) { return is_q ? at<bf16>(p.query) + (local0 + t_row) * nkeys + khead * KEYS : ring_k + ring_at(min(h + t_row, capacity - 1)) * nkeys; },
+                 [](const bf16* v) { return load_query(v); });
+#pragma unroll
+  for (int u = 0; u < KP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < h) store_key_piece(keys, idx >> 4, idx & 15, kv[u]);
+  }
+  if constexpr (!C::MIX)
+#pragma unroll
+    for (int u = 0; u < NP; u++) {
+      int idx = threadIdx.x + u * C::THREADS;
+      if (idx >> 4 < n) store_key_piece(keys, W + (idx >> 4), idx & 15, nv[u]);
+    }
+  if (g_i < h) gs[g_hd * (W + 8) + g_i] = g_v[0];
+  if (g_i < 8) betas[g_hd * 8 + g_i] = beta;
+  if (g_i < n) gs[g_hd * (W + 8) + W + g_i] = g_v[1];
+  cp_async_wait_all();
+  __syncthreads();
+  if constexpr (C::MIX)
+    load_queries([&](bool is_q) { return reinterpret_cast<const bf16*>(plain + ((is_q ? 0 : T) + t_row) * KEY_WORDS); },
+                 [](const bf16* v) { return *reinterpret_cast<const uint2*>(v); });
+
+  // ---- inner products of new queries and keys with all records, once for all heads of the warp
+  float gt[MT][4];
+  int key_rows[MT];
+  query_key_rows<W>(key_rows, lane, rows);
+  query_key<NT, MT>(gt, q, keys, lane, key_rows);
+  uint32_t key_lane[M];
+#pragma unroll
+  for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
+  float* const coup = reinterpret_cast<float*>(smem + C::SCRATCH + warp * 512);
+  float* const inv = coup + 64;
+  float* const target = block_of(p.state, dst) + first;
+  const float scale = 0.08838834764831845f;  // 1 / sqrt(128)
+
+  int it = 0;
+  for (int hw = 0; hw < C::HPW; hw++) {
+    const int hd = whead0 + hw;
+    const Decays decays(lane < h ? gs[hd * (W + 8) + lane] : 0.f, lane < n ? gs[hd * (W + 8) + W + lane] : 0.f, lane);
+    const float until_query = __shfl_sync(~0u, decays.until, t_row);
+    // ---- weights of committed records: [operand][16 records][fp16 term][B register]
+    uint32_t wc[NT][M][2][2];
+#pragma unroll
+    for (int m = 0; m < MT - 1; m++) {
+      float dec[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        int j = m * 8 + 2 * c + e;
+        float after = __shfl_sync(~0u, decays.after, j);
+        dec[e] = j < h && counts ? expf(after + until_query) : 0.f;
+      }
+#pragma unroll
+      for (int o = 0; o < NT; o++) {
+        const float f = (NT == 2 ? o == 1 : row_is_q) ? scale : 1.f;
+        split2_f16(gt[m][o * 2] * dec[0] * f, gt[m][o * 2 + 1] * dec[1] * f, wc[o][m >> 1][0][m & 1], wc[o][m >> 1][1][m & 1]);
+      }
+    }
+    // ---- couplings among the new tokens: kk[t][j] (j < t) and wq[j][t] (j <= t)
+    uint32_t wq[2][2];  // [tf32 term][B register]: rows j = 2c, 2c+1, column = query
+    __syncwarp();       // scratch free (output staging of the previous head)
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      int j = 2 * c + e;
+      float until = __shfl_sync(~0u, decays.until, j);
+      float dec = j <= t_row && counts ? expf(until_query - until) : 0.f;
+      float kk = gt[MT - 1][e] * dec, qk = NT == 2 ? gt[MT - 1][2 + e] * dec * scale : (row_is_q ? kk * scale : 0.f);
+      if (!row_is_q) coup[t_row * 8 + j] = j < t_row ? kk : 0.f;
+      wq[0][e] = bits(tf32_hi(qk));
+      wq[1][e] = bits(qk - tf32_hi(qk));
+    }
+    inv[lane] = inv[lane + 32] = 0.f;
+    __syncwarp();
+    if (lane < C::T) {  // row `lane` of the inverse: u_t = sum_i r_i inv[i][t]
+      float m[C::T];
+#pragma unroll
+      for (int t = 0; t < C::T; t++) {
+        float x = t == lane ? 1.f : 0.f;
+#pragma unroll
+        for (int j = 0; j < t; j++) x -= coup[t * 8 + j] * m[j];
+        m[t] = x * betas[hd * 8 + t];
+        inv[lane * 8 + t] = m[t];
+      }
+    }
+    __syncwarp();
+    uint32_t mi[2][2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      float x = inv[(2 * c + e) * 8 + g];
+      mi[0][e] = bits(tf32_hi(x));
+      mi[1][e] = bits(x - tf32_hi(x));
+    }
+    __syncwarp();
+    // decay of the checkpoint for this lane's output columns 2c, 2c+1 of each operand
+    float decay[NT][2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      int column = 2 * c + e, t = NT == 2 ? column : column & 3;
+      float d = expf(decays.total + __shfl_sync(~0u, decays.until, t));
+#pragma unroll
+      for (int o = 0; o < NT; o++) decay[o][e] = d * ((NT == 2 ? o == 1 : c >= 2) ? scale : 1.f);
+    }
+    const float gamma = expf(decays.total);
+    const float fold_w = lane < h ? expf(decays.after) : 0.f;
+    float fw[M][4];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
+
+    for (int tt = 0; tt < tiles_per_head; tt++, it++) {
+      const int tile = sub + tt * C::WPH, stage = it % STAGES;
+      float* const data = reinterpret_cast<float*>(stages + stage * TILE_BYTES);
+      uint8_t* const tile_us = us + (hd * P + tile * TILE_ROWS) * 2;
+      uint32_t u[M][4];
+#pragma unroll
+      for (int m = 0; m < M; m++) {
+        u[m][0] = u[m][1] = u[m][2] = u[m][3] = 0;
+        if (m * 16 < h) ldmatrix_x4_trans(u[m], value_address<W>(tile_us, C::U_ROW, lane, m, rows));
+      }
+      float acc[NT][4];
+      mbar_wait(bars + stage, it / STAGES & 1);
+      uint32_t wv[M][3][4];
+      if (flush) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+          for (int r = 0; r < 4; r++) {
+            float2 x = unpack_f16(u[m][r]);
+            split3_bf16(x.x * fw[m][(r >> 1) * 2], x.y * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+          }
+        tile_pass<NT, M, true>(data, q, acc, lane, gamma, wv, key_lane);
+        async_proxy_fence();
+        __syncwarp();
+        if (lane == 0) bulk_store(target + tile_at(it), data, TILE_BYTES);
+      } else {
+        tile_pass<NT, M, false>(data, q, acc, lane, gamma, wv, key_lane);
+        __syncwarp();
+        if (lane == 0 && it + STAGES < tiles) request(it + STAGES);
+      }
+      // ---- committed records
+#pragma unroll
+      for (int o = 0; o < NT; o++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) acc[o][e] *= decay[o][e & 1];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+          if (m * 16 < h) {
+            mma_f16(acc[o], u[m], wc[o][m][1][0], wc[o][m][1][1]);
+            mma_f16(acc[o], u[m], wc[o][m][0][0], wc[o][m][0][1]);
+          }
+      }
+      // ---- residuals r = v - (known part) of the key columns; element e: row g + 8 (e >> 1), column 2c + (e & 1)
+      float r[4];
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        int t = 2 * c + (e & 1);
+        r[e] = t < n && (NT == 2 || c < 2) ? __half2float(*reinterpret_cast<const __half*>(tile_us + (W + t) * C::U_ROW + (g + (e >> 1) * 8) * 2)) - acc[0][e] : 0.f;
+      }
+      // ---- corrections u = r inv, then outputs += u wq. A fragments: k-slot c = column 2c, k-slot c+4 = column 2c+1
+      float rh[4], un[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+      for (int e = 0; e < 4; e++) rh[e] = tf32_hi(r[e]);
+      mma_tf32(un, bits(r[0] - rh[0]), bits(r[2] - rh[2]), bits(r[1] - rh[1]), bits(r[3] - rh[3]), mi[0][0], mi[0][1]);
+      mma_tf32(un, bits(rh[0]), bits(rh[2]), bits(rh[1]), bits(rh[3]), mi[1][0], mi[1][1]);
+      mma_tf32(un, bits(rh[0]), bits(rh[2]), bits(rh[1]), bits(rh[3]), mi[0][0], mi[0][1]);
+      // what the record holds is what is used
+      const uint32_t u01 = pack_f16(saturate_f16(un[0]), saturate_f16(un[1])), u23 = pack_f16(saturate_f16(un[2]), saturate_f16(un[3]));
+      const float2 x01 = unpack_f16(u01), x23 = unpack_f16(u23);
+      float(&out)[4] = acc[NT - 1];
+      mma_tf32(out, bits(x01.x), bits(x23.x), bits(x01.y), bits(x23.y), wq[1][0], wq[1][1]);
+      mma_tf32(out, bits(x01.x), bits(x23.x), bits(x01.y), bits(x23.y), wq[0][0], wq[0][1]);
+      // ---- store u, keep o: 16-bit rows of 16 values through the staging buffer; one operand: rows 0..3 u, 4..7 o
+      const uint32_t stage_addr = smem_addr(coup) + (lane & 7) * 32 + (lane >> 3 & 1) * 16;
+      const uint32_t o01 = pack_bf16(out[0], out[1]), o23 = pack_bf16(out[2], out[3]);
+      __syncwarp();
+      if constexpr (NT == 1) {
+        stmatrix_x2_trans(stage_addr, c < 2 ? u01 : o01, c < 2 ? u23 : o23);
+      } else {
+        stmatrix_x2_trans(stage_addr, u01, u23);
+        stmatrix_x2_trans(stage_addr + 256, o01, o23);
+      }
+      __syncwarp();
+      const int line = lane >> 1, t = NT == 2 ? line & 7 : line & 3;
+      const bool is_o = NT == 2 ? line >= 8 : line >= 4;
+      if (t < n && line < 8 * NT) {
+        uint4 v = *reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(coup) + lane * 16);
+        if (is_o)  // in the place of v, for the norm
+          *reinterpret_cast<uint4*>(tile_us + (W + t) * C::U_ROW + (lane & 1) * 16) = v;
+        else
+          *reinterpret_cast<uint4*>(ring_u + (int64_t)ring_at(h + t) * values + hd * P + tile * TILE_ROWS + (lane & 1) * 8) = v;
+      }
+      if (flush && lane == 0 && it + STAGES < tiles) bulk_store_wait_read(), request(it + STAGES);  // the store has had the time of the outputs
+    }
+  }
+  // ---- gated norm, one warp a (head, token): o / rms(o) w silu(z)
+  __syncthreads();
+  const float4 w = *reinterpret_cast<const float4*>(at<float>(p.norm_w) + lane * 4);
+  for (int r = warp; r < HPC * T; r += C::WARPS) {
+    const int hd = r % HPC, t = r / HPC, column = (head0 + hd) * P + lane * 4;
+    uint2* const out = reinterpret_cast<uint2*>(row_of<bf16>(p.out, token0 + t) + column);
+    if (t >= n) {
+      *out = make_uint2(0, 0);
+      continue;
+    }
+    const uint2 zv = *reinterpret_cast<const uint2*>(row_of<bf16>(p.z, token0 + t) + column);
+    const uint2 ov = *reinterpret_cast<const uint2*>(us + (W + t) * C::U_ROW + hd * P * 2 + lane * 8);
+    const float o0 = bf_lo(ov.x), o1 = bf_hi(ov.x), o2 = bf_lo(ov.y), o3 = bf_hi(ov.y);
+    const float f = rsqrtf(warp_sum(o0 * o0 + o1 * o1 + o2 * o2 + o3 * o3) * (1.f / P) + p.eps);
+    *out = make_uint2(pack_bf16(o0 * f * w.x * silu(bf_lo(zv.x)), o1 * f * w.y * silu(bf_hi(zv.x))),
+                      pack_bf16(o2 * f * w.z * silu(bf_lo(zv.y)), o3 * f * w.w * silu(bf_hi(zv.y))));
+  }
+  if (flush && lane == 0) bulk_store_wait();
+}
+
+}  // namespace delta
