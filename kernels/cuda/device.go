@@ -125,13 +125,8 @@ func (d *Device) Free(b kernels.Buffer) {
 	}
 }
 
-// StateSupport takes float32 only.
-func (d *Device) StateSupport(p kernels.Precision) error {
-	if p.HP != kernels.StateF32 || p.Two() {
-		return fmt.Errorf("cuda: %v state: %w", p, kernels.ErrUnsupported)
-	}
-	return nil
-}
+// StateSupport takes every precision.
+func (d *Device) StateSupport(p kernels.Precision) error { return p.Validate() }
 
 // AllocHost returns zeroed pinned memory.
 func (d *Device) AllocHost(bytes int64) ([]byte, error) {

@@ -117,19 +117,37 @@ func windowClass(l int) int {
 
 // replay is struct Replay of src/ssm.cuh.
 type replay struct {
-	blocks, rings            uint64
-	blockStride, ringStride  int64
-	x, b, decay, conv        int64
-	records, convRows, limit int32
-	_                        int32
+	blocks, rings           uint64
+	blockStride, ringStride int64
+	x, b, decay, conv       int64
+	v, beta                 int64
+	records, convRows       int32
+	limit, layer            int32
+	two, stochastic         int32
+	hp, lp                  stateArray
+	scratch                 uint64
+	scratchStride           int64
+	scratchOf, stage        uint64
 }
 
-func replayOf(s kernels.State) replay {
-	l := s.Layout
+// stateArray is struct StateArray of src/checkpoint.cuh.
+type stateArray struct {
+	values, scales, headScales                   int64
+	format, rows, cols, rowBytes, rowScales, pad int32
+}
+
+func stateArrayOf(a kernels.StateArray) stateArray {
+	return stateArray{a.Values, a.Scales, a.HeadScales, int32(a.Format), int32(a.Rows), int32(a.Cols), int32(a.RowBytes()), int32(a.RowScales()), 0}
+}
+
+func replayOf(s kernels.State, r kernels.Rows, c kernels.CheckpointLayout) replay {
+	l, p := s.Layout, s.Precision
 	return replay{
 		blocks: addr(s.Blocks), rings: addr(s.Rings), blockStride: s.BlockStride, ringStride: s.RingStride,
-		x: l.X.Offset, b: l.B.Offset, decay: l.Decay.Offset, conv: l.Conv.Offset,
-		records: int32(l.X.Rows), convRows: int32(l.Conv.Rows), limit: int32(s.Window.L),
+		x: l.X.Offset, b: l.B.Offset, decay: l.Decay.Offset, conv: l.Conv.Offset, v: l.V.Offset, beta: l.Beta.Offset,
+		records: int32(l.X.Rows), convRows: int32(l.Conv.Rows), limit: int32(s.Window.L), layer: int32(s.Layer),
+		two: flag(p.Two()), stochastic: flag(p.Rounding == kernels.Stochastic), hp: stateArrayOf(c.HP), lp: stateArrayOf(c.LP),
+		scratch: addr(s.Scratch), scratchStride: s.ScratchStride, scratchOf: addr(r.Scratch), stage: addr(r.Stage),
 	}
 }
 
@@ -141,10 +159,7 @@ type front struct {
 
 // calmFor is 1 if a step kernel may read the cursors and the layer's rings and blocks before it waits.
 func (o *ops) calmFor(s kernels.State) int32 {
-	if o.front.calm && o.front.rings != s.Rings.Addr {
-		return 1
-	}
-	return 0
+	return flag(o.front.calm && o.front.rings != s.Rings.Addr)
 }
 
 // Modes of a walk, as in src/ssm.cuh.
@@ -231,5 +246,5 @@ type tailParams struct {
 
 // convTail writes the raw rows that the next token's convolution needs.
 func (o *ops) convTail(r kernels.Rows, c kernels.Cursors, s kernels.State, fresh kernels.Mat, cols, taps int) {
-	launch(o, o.ssm.tail, grid(ceil(cols, 256), r.Count, 1, 256), tailParams{rowsOf(r), cursorsOf(c), replayOf(s), matOf(fresh), int32(cols), int32(taps)})
+	launch(o, o.ssm.tail, grid(ceil(cols, 256), r.Count, 1, 256), tailParams{rowsOf(r), cursorsOf(c), replayOf(s, r, kernels.CheckpointLayout{}), matOf(fresh), int32(cols), int32(taps)})
 }

@@ -71,7 +71,7 @@ type deltaParams struct {
 func deltaOf(p kernels.Delta, mode int32) deltaParams {
 	d := p.Dims
 	return deltaParams{
-		rows: rowsOf(p.Rows), cursors: cursorsOf(p.Cursors), state: replayOf(p.State), qkv: matOf(p.QKV), z: matOf(p.Z), b: matOf(p.B), a: matOf(p.A), out: matOf(p.Out),
+		rows: rowsOf(p.Rows), cursors: cursorsOf(p.Cursors), state: replayOf(p.State, p.Rows, kernels.DeltaCheckpoint(d, p.State.Precision)), qkv: matOf(p.QKV), z: matOf(p.Z), b: matOf(p.B), a: matOf(p.A), out: matOf(p.Out),
 		convW: addr(p.ConvW), decayA: addr(p.DecayA), dtBias: addr(p.DtBias), normW: addr(p.NormW),
 		keyHeads: int32(d.KeyHeads), valueHeads: int32(d.ValueHeads), keyDim: int32(d.KeyDim), valueDim: int32(d.ValueDim), taps: int32(d.Taps), mode: mode,
 		eps: p.Eps,

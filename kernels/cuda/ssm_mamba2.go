@@ -52,7 +52,7 @@ type mamba2Params struct {
 func mamba2Of(p kernels.Mamba2, mode int32) mamba2Params {
 	d := p.Dims
 	return mamba2Params{
-		rows: rowsOf(p.Rows), cursors: cursorsOf(p.Cursors), state: replayOf(p.State), z: matOf(p.Z), xbc: matOf(p.XBC), dt: matOf(p.Dt), out: matOf(p.Out),
+		rows: rowsOf(p.Rows), cursors: cursorsOf(p.Cursors), state: replayOf(p.State, p.Rows, kernels.Mamba2Checkpoint(d, p.State.Precision)), z: matOf(p.Z), xbc: matOf(p.XBC), dt: matOf(p.Dt), out: matOf(p.Out),
 		convW: addr(p.ConvW), convB: addr(p.ConvB), a: addr(p.A), d: addr(p.D), dtBias: addr(p.DtBias), normW: addr(p.NormW),
 		heads: int32(d.Heads), dim: int32(d.HeadDim), keys: int32(d.State), groups: int32(d.Groups), taps: int32(d.Taps), mode: mode,
 		dtMin: p.DtMin, dtMax: p.DtMax, eps: p.Eps,

@@ -4,16 +4,17 @@
 
 namespace {
 
-// A chunk of tokens of one head. v holds u of committed records, then v, then the output of new tokens.
+// A chunk of tokens of one head. v holds u of committed records (v, where u is derived anew), then v, then the output of
+// new tokens.
 struct Chunk {
   alignas(16) float q[PLAIN_CHUNK][PLAIN_DIM], k[PLAIN_CHUNK][PLAIN_DIM], v[PLAIN_CHUNK][PLAIN_DIM];
   float decay[PLAIN_CHUNK], beta[PLAIN_CHUNK];
 };
 
-// Channel k of kind 0 (q), 1 (k) or 2 (v, or u of a committed record) of record i; q and k of new tokens as they leave
-// the convolution.
+// Channel k of kind 0 (q), 1 (k) or 2 (v, or u of a committed record unless it is derived anew) of record i; q and k of new
+// tokens as they leave the convolution.
 template <typename A>
-__device__ float fetch(const Delta& p, const Sequence& s, int head, int kind, int k, int i) {
+__device__ float fetch(const Delta& p, const Sequence& s, int head, int kind, int k, int i, bool anew) {
   using U = typename Correction<A>::type;
   int per = p.value_heads / p.key_heads, key_head = head / per, token = s.origin + i;
   if (k >= (kind == 2 ? p.value_dim : p.key_dim)) return 0.f;
@@ -21,12 +22,17 @@ __device__ float fetch(const Delta& p, const Sequence& s, int head, int kind, in
   if (i < s.h) {
     if (kind == 0) return 0.f;
     if (kind == 1) return widen(ring_row<A>(p.state, s.slot, p.state.b, token, p.state.records, p.keys())[column]);
+    if (anew) return widen(ring_row<A>(p.state, s.slot, p.state.v, token, p.state.records, p.values())[column]);
     return widen(ring_row<U>(p.state, s.slot, p.state.x, token, p.state.records, p.values())[column]);
   }
   int channel = kind * p.keys() + column;
   if (p.mode == STEP && (kind == 2 || head % per == 0))
     ring_row<A>(p.state, s.slot, p.state.conv, token, p.state.conv_rows, p.conv())[channel] = row_of<A>(p.qkv, s.first + i - s.h)[channel];
-  return convolve<A>(p.state, s, p.qkv, p.conv(), p.taps, p.conv_w, 0, token, channel);
+  float y = convolve<A>(p.state, s, p.qkv, p.conv(), p.taps, p.conv_w, 0, token, channel);
+  if (kind < 2 || !p.state.two) return y;
+  A rounded = narrow<A>(y);
+  if (p.mode == STEP) ring_row<A>(p.state, s.slot, p.state.v, token, p.state.records, p.values())[column] = rounded;
+  return widen(rounded);
 }
 
 // Makes q and k of the new tokens unit vectors, k rounded as its record; a warp a vector.
@@ -56,23 +62,26 @@ __device__ void normalise(Chunk& chunk, const Delta& p, const Sequence& s, int h
 }
 
 template <typename A>
-__device__ void fill(Chunk& chunk, const Delta& p, const Sequence& s, int head, int from, int to) {
+__device__ void fill(Chunk& chunk, const Delta& p, const Sequence& s, int head, int from, int to, bool anew) {
   for (int at = threadIdx.x; at < (to - from) * 3 * PLAIN_DIM; at += PLAIN_THREADS) {
     int i = at / (3 * PLAIN_DIM), kind = at / PLAIN_DIM % 3, k = at % PLAIN_DIM;
     float* dst = kind == 0 ? chunk.q[i] : kind == 1 ? chunk.k[i] : chunk.v[i];
-    dst[k] = fetch<A>(p, s, head, kind, k, from + i);
+    dst[k] = fetch<A>(p, s, head, kind, k, from + i, anew);
   }
   int i = from + threadIdx.x;
   if (i < to) {
     float* record = ring_row<float>(p.state, s.slot, p.state.decay, s.origin + i, p.state.records, p.value_heads) + head;
+    float* strength = ring_row<float>(p.state, s.slot, p.state.beta, s.origin + i, p.state.records, p.value_heads) + head;
     float g = 0.f, beta = 0.f;
     if (i < s.h) {
       g = *record;
+      if (anew) beta = *strength;
     } else {
       int token = s.first + i - s.h;
       g = at<float>(p.decay_a)[head] * softplus(widen(row_of<A>(p.a, token)[head]) + at<float>(p.dt_bias)[head]);
       beta = sigmoid(widen(row_of<A>(p.b, token)[head]));
       if (p.mode == STEP) *record = g;
+      if (p.mode == STEP && p.state.two) *strength = beta;
     }
     chunk.decay[threadIdx.x] = expf(g), chunk.beta[threadIdx.x] = beta;
   }
@@ -129,16 +138,30 @@ __device__ __forceinline__ void advance(HeadState& state, Chunk& chunk, const De
   }
 }
 
-template <typename A>
-__device__ __forceinline__ void replay(HeadState& state, const Chunk& chunk, const Delta& p, int local) {
+// A committed record of one head; anew: its correction from the state.
+__device__ __forceinline__ void replay(HeadState& state, const Chunk& chunk, const Delta& p, int local, bool anew) {
   float k[PLAIN_KEYS], decay = chunk.decay[local];
   load_keys(chunk.k[local], k);
 #pragma unroll
   for (int r = 0; r < PLAIN_ROWS; r++) {
     if (32 * r >= p.value_dim) break;
     float u = chunk.v[local][state.row(r)];
+    if (anew) u = chunk.beta[local] * (u - decay * dot_keys(state.s[r], k));
 #pragma unroll
     for (int j = 0; j < PLAIN_KEYS; j++) state.s[r][j] = fmaf(decay, state.s[r][j], u * k[j]);
+  }
+}
+
+// The recurrence over the committed records, in the formats that carry it.
+template <typename A>
+__device__ void carry_on(HeadState& state, Chunk& chunk, const Delta& p, const Sequence& s, int head) {
+  state.load(p.state.hp, p.state.block(s.src), head);
+  for (int from = 0; from < s.h; from += PLAIN_CHUNK) {
+    const int to = min(from + PLAIN_CHUNK, s.h);
+    __syncthreads();
+    fill<A>(chunk, p, s, head, from, to, p.state.two);
+    __syncthreads();
+    for (int i = from; i < to; i++) replay(state, chunk, p, i - from, p.state.two);
   }
 }
 
@@ -150,29 +173,38 @@ __device__ void walk(const Delta& p) {
   if (p.mode == STEP) clear<A>(p, s, head, s.n, p.rows.t);
   if (s.n == 0 || (p.mode == FOLD && s.h == 0)) return;
   __shared__ Chunk chunk;
-  int64_t offset = (int64_t)head * p.value_dim * p.key_dim;
+  const Place place(p.state, blockIdx.y);
+  const bool flush = p.mode == STEP && flushes(p.state, s);
   HeadState state;
-  state.load(block_of(p.state, p.mode == SCAN && s.h > 0 ? s.dst : s.src) + offset, p.value_dim, p.key_dim);
-  float* dst = block_of(p.state, s.dst) + offset;
-  bool flush = p.mode == STEP && flushes(p.state, s);
-  int end = p.mode == FOLD ? s.h : s.h + s.n;
+  if (p.mode == FOLD) {
+    carry_on<A>(state, chunk, p, s, head);
+    place.end(state, p.state, s, head, false);
+    return;
+  }
+  if (p.mode == SCAN)
+    place.start_scan(state, p.state, s, head);
+  else
+    state.load(flush ? p.state.hp : p.state.lp, p.state.block(s.src), head);
+  const int end = s.h + s.n;
   for (int from = p.mode == SCAN ? s.h : 0; from < end; from += PLAIN_CHUNK) {
-    int to = min(from + PLAIN_CHUNK, end);
+    const int to = min(from + PLAIN_CHUNK, end);
     __syncthreads();
-    fill<A>(chunk, p, s, head, from, to);
+    fill<A>(chunk, p, s, head, from, to, false);
     __syncthreads();
     for (int i = from; i < to; i++) {
-      if (flush && i == s.h) state.store(dst, p.value_dim, p.key_dim);
+      if (flush && i == s.h && !p.state.two) state.keep(p.state, s.dst, head, s.position());
       if (i < s.h)
-        replay<A>(state, chunk, p, i - from);
+        replay(state, chunk, p, i - from, false);
       else
         advance<A>(state, chunk, p, s, head, i, i - from);
     }
-    if (p.mode == FOLD) continue;
     __syncthreads();
     finish<A>(chunk, p, s, head, from, to);
   }
-  if (p.mode != STEP) state.store(dst, p.value_dim, p.key_dim);
+  if (p.mode == SCAN) place.end(state, p.state, s, head, true);
+  if (!flush || !p.state.two) return;
+  carry_on<A>(state, chunk, p, s, head);  // the outputs were those of the recorded corrections
+  state.keep(p.state, s.dst, head, s.position());
 }
 
 }  // namespace

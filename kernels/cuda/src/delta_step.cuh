@@ -121,7 +121,7 @@ __device__ void step(const Delta& p) {
   const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
   const int tiles = C::HPW * tiles_per_head;
   const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
-  const float* const source = block_of(p.state, src) + first;
+  const float* const source = reinterpret_cast<const float*>(p.state.block(src)) + first;
   uint8_t* const stages = smem + warp * STAGES * TILE_BYTES;
   uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
   auto tile_at = [&](int i) { return (i / tiles_per_head * P + i % tiles_per_head * C::WPH * TILE_ROWS) * KEYS; };
@@ -243,7 +243,7 @@ __device__ void step(const Delta& p) {
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
   float* const coup = reinterpret_cast<float*>(smem + C::SCRATCH + warp * 512);
   float* const inv = coup + 64;
-  float* const target = block_of(p.state, dst) + first;
+  float* const target = reinterpret_cast<float*>(p.state.block(dst)) + first;
   const float scale = 0.08838834764831845f;  // 1 / sqrt(128)
 
   int it = 0;

@@ -57,11 +57,13 @@ __device__ void walk(const Mamba2& p) {
   Sequence s = sequence(p.rows, p.cursors, blockIdx.y);
   if (s.n == 0 || (p.mode == FOLD && s.h == 0)) return;
   __shared__ Chunk chunk;
-  int64_t offset = (int64_t)head * p.dim * p.keys;
+  const Place place(p.state, blockIdx.y);
+  const bool flush = p.mode == STEP && flushes(p.state, s);
   HeadState state;
-  state.load(block_of(p.state, p.mode == SCAN && s.h > 0 ? s.dst : s.src) + offset, p.dim, p.keys);
-  float* dst = block_of(p.state, s.dst) + offset;
-  bool flush = p.mode == STEP && flushes(p.state, s);
+  if (p.mode == SCAN)
+    place.start_scan(state, p.state, s, head);
+  else
+    state.load(p.mode == FOLD || flush ? p.state.hp : p.state.lp, p.state.block(s.src), head);
   float a = at<float>(p.a)[head], skip = p.mode == FOLD ? 0.f : at<float>(p.d)[head];
   int end = p.mode == FOLD ? s.h : s.h + s.n;
   for (int from = p.mode == SCAN ? s.h : 0; from < end; from += PLAIN_CHUNK) {
@@ -70,7 +72,7 @@ __device__ void walk(const Mamba2& p) {
     fill<A>(chunk, p, s, head, from, to);
     __syncthreads();
     for (int i = from; i < to; i++) {
-      if (flush && i == s.h) state.store(dst, p.dim, p.keys);
+      if (flush && i == s.h) state.keep(p.state, s.dst, head, s.position());
       float b[PLAIN_KEYS], c[PLAIN_KEYS], dt = chunk.dt[i - from], decay = expf(dt * a);
       load_keys(chunk.b[i - from], b);
       load_keys(chunk.c[i - from], c);
@@ -87,7 +89,7 @@ __device__ void walk(const Mamba2& p) {
       }
     }
   }
-  if (p.mode != STEP) state.store(dst, p.dim, p.keys);
+  if (p.mode != STEP) place.end(state, p.state, s, head, p.mode == SCAN);
 }
 
 // The norm, by group, of y silu(z); y is in out. A block a token and group; tokens that do not count become zero.

@@ -71,7 +71,7 @@ __device__ void step(const Mamba2& p) {
   const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
   const int tiles = C::HPW * tiles_per_head;
   const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
-  const float* const source = block_of(p.state, src) + first;
+  const float* const source = reinterpret_cast<const float*>(p.state.block(src)) + first;
   uint8_t* const stages = smem + warp * STAGES * TILE_BYTES;
   uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
   auto tile_at = [&](int i) {  // the warp's i-th tile, elements from `first`
@@ -161,7 +161,7 @@ __device__ void step(const Mamba2& p) {
   uint32_t key_lane[M];
 #pragma unroll
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
-  float* const target = block_of(p.state, dst) + first;
+  float* const target = reinterpret_cast<float*>(p.state.block(dst)) + first;
 
   int it = 0;
   for (int hw = 0; hw < C::HPW; hw++) {

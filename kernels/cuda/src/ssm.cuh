@@ -1,15 +1,26 @@
 // What the recurrent layers share: rows with their cursors, record rings, the convolution.
 #pragma once
-#include "slots.cuh"
+#include "checkpoint.cuh"
 
 // A layer's blocks and rings; replay of ssm.go.
 struct Replay {
   uint64_t blocks, rings;
   int64_t block_stride, ring_stride;
   int64_t x, b, decay, conv;  // byte offsets in a slot's ring region
+  int64_t v, beta;            // the same, of GDN in two precisions
   int records, conv_rows;     // capacities of the rings
-  int window, pad;
+  int window, layer;
+  int two, stochastic;        // lp is a copy of hp; how hp is rounded
+  StateArray hp, lp;          // lp: what steps read that do not flush
+  uint64_t scratch;           // float32 states of unfinished prefills
+  int64_t scratch_stride;
+  uint64_t scratch_of, stage;  // of each row, or 0
+  __device__ uint64_t block(int i) const { return blocks + (int64_t)i * block_stride; }
+  __device__ float* scratch_state(int i, int head) const { return reinterpret_cast<float*>(scratch + i * scratch_stride) + (int64_t)head * hp.rows * hp.cols; }
+  __device__ Noise noise(int position) const { return {stochastic, (uint32_t)layer, (uint32_t)position}; }
 };
+
+enum { RESUME = 1, PUBLISH = 2 };  // bits of stage
 
 enum { STEP = 0, SCAN = 1, FOLD = 2 };
 
@@ -32,10 +43,6 @@ __device__ __forceinline__ Sequence sequence(const Rows& rows, const Cursors& c,
 }
 
 __device__ __forceinline__ bool flushes(const Replay& state, const Sequence& s) { return s.h + s.n > state.window; }
-
-__device__ __forceinline__ float* block_of(const Replay& state, int block) {
-  return reinterpret_cast<float*>(state.blocks + (int64_t)block * state.block_stride);
-}
 
 // The row of an absolute token, which is not negative, in a ring of the given capacity and columns.
 template <typename T>
@@ -96,6 +103,116 @@ struct HeadState {
 #pragma unroll
       for (int i = 0; i < PLAIN_KEYS; i++)
         if (row(r) < values && key(i) < keys) p[row(r) * keys + key(i)] = s[r][i];
+  }
+
+  // The same of a head in a block.
+  __device__ void load(const StateArray& a, uint64_t block, int head) {
+    if (a.format == STATE_F32) return load(at<float>(block + a.values) + (int64_t)head * a.rows * a.cols, a.rows, a.cols);
+#pragma unroll
+    for (int r = 0; r < PLAIN_ROWS; r++)
+#pragma unroll
+      for (int i = 0; i < PLAIN_KEYS; i++) s[r][i] = row(r) < a.rows && key(i) < a.cols ? load_element(a, block, head, (int64_t)head * a.rows + row(r), key(i)) : 0.f;
+  }
+  __device__ void store(const StateArray& a, uint64_t block, int head, const Noise& noise) const {
+    if (a.format == STATE_F32) return store(at<float>(block + a.values) + (int64_t)head * a.rows * a.cols, a.rows, a.cols);
+    Scale whole = {0.f, 0.f};
+    if (a.format == STATE_NVFP4) {
+      whole = scale_of(largest(), 6.f * 448.f);
+      if (threadIdx.x == 0) at<float>(block + a.head_scales)[head] = whole.scale;
+    }
+#pragma unroll
+    for (int r = 0; r < PLAIN_ROWS; r++) store_row(a, block, (int64_t)head * a.rows + row(r), row(r) < a.rows, s[r], whole, noise);
+  }
+
+  // The state after position tokens, in the formats of a block.
+  __device__ void keep(const Replay& p, int block, int head, int position) const {
+    store(p.hp, p.block(block), head, p.noise(position));
+    if (p.two) store(p.lp, p.block(block), head, Noise{0, 0, 0});
+  }
+
+ private:
+  // The head's largest magnitude.
+  __device__ uint32_t largest() const {
+    __shared__ uint32_t space;
+    uint32_t m = 0;
+#pragma unroll
+    for (int r = 0; r < PLAIN_ROWS; r++)
+#pragma unroll
+      for (int i = 0; i < PLAIN_KEYS; i++) m = max(m, magnitude(s[r][i]));
+    __syncthreads();
+    if (threadIdx.x == 0) space = 0;
+    __syncthreads();
+    atomicMax(&space, m);
+    __syncthreads();
+    return space;
+  }
+  // Row `line` over all heads, of which eight lanes have 16 keys each.
+  static __device__ void store_row(const StateArray& a, uint64_t block, int64_t line, bool exists, const float (&x)[PLAIN_KEYS], const Scale& whole, const Noise& noise);
+};
+
+__device__ __forceinline__ uint32_t largest_of_lanes(uint32_t m, int lanes) {
+  for (int o = 1; o < lanes; o *= 2) m = max(m, __shfl_xor_sync(~0u, m, o));
+  return m;
+}
+
+// round_four once, for all its callers in a walk.
+static __noinline__ __device__ uint4 round_four_once(int format, float4 x, float inverse, Noise noise, uint32_t element) { return round_four(format, x, inverse, noise, element); }
+
+inline __device__ void HeadState::store_row(const StateArray& a, uint64_t block, int64_t line, bool exists, const float (&x)[PLAIN_KEYS], const Scale& whole, const Noise& noise) {
+  float inverse = 1.f;
+  if (a.format == STATE_F8) {
+    uint32_t m = 0;
+#pragma unroll
+    for (int i = 0; i < PLAIN_KEYS; i++) m = max(m, magnitude(x[i]));
+    const Scale scale = scale_of(largest_of_lanes(m, 8), 448.f);
+    inverse = scale.inverse;
+    if (exists && threadIdx.x % 8 == 0) at<float>(block + a.scales)[line] = scale.scale;
+  }
+#pragma unroll
+  for (int i = 0; i < PLAIN_KEYS; i += 4) {
+    const int key = HeadState::key(i);
+    if (a.format == STATE_NVFP4) {
+      const uint32_t m = largest_of_lanes(max(max(magnitude(x[i]), magnitude(x[i + 1])), max(magnitude(x[i + 2]), magnitude(x[i + 3]))), 4);
+      const uint32_t code = block_scale(whole, m, noise.stochastic, inverse);
+      if (exists && key % 16 == 0 && key < a.cols) at<uint8_t>(block + a.scales)[line * a.row_scales + key / 16] = code;
+    }
+    if (!exists || key >= a.cols) continue;
+    const uint4 code = round_four_once(a.format, make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]), inverse, noise, (uint32_t)(line * a.cols + key));
+    const uint32_t c[4] = {code.x, code.y, code.z, code.w};
+    const uint64_t row = block + a.values + line * a.row_bytes;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      if (key + e >= a.cols) break;
+      if (a.format == STATE_NVFP4) {
+        if (e % 2 == 0) at<uint8_t>(row)[(key + e) / 2] = c[e] | (key + e + 1 < a.cols ? c[e + 1] << 4 : 0);
+      } else if (a.format == STATE_F8) {
+        at<uint8_t>(row)[key + e] = c[e];
+      } else {
+        at<uint16_t>(row)[key + e] = c[e];
+      }
+    }
+  }
+}
+
+// What the walks read and write of a row's checkpoints: a step reads lp, or hp if it flushes; folds and scans keep the
+// state of an unfinished prefill in float32 where the row has a scratch block.
+struct Place {
+  int scratch, stage;
+  __device__ Place(const Replay& p, int r) {
+    scratch = p.scratch_of ? at<int>(p.scratch_of)[r] : -1;
+    stage = p.stage ? at<int>(p.stage)[r] : 0;
+  }
+  __device__ void start_scan(HeadState& state, const Replay& p, const Sequence& s, int head) const {
+    if (scratch >= 0 && (s.h > 0 || (stage & RESUME)))
+      state.load(p.scratch_state(scratch, head), p.hp.rows, p.hp.cols);
+    else
+      state.load(p.hp, p.block(scratch < 0 && s.h > 0 ? s.dst : s.src), head);
+  }
+  __device__ void end(const HeadState& state, const Replay& p, const Sequence& s, int head, bool scan) const {
+    if (scratch >= 0 && !(scan && (stage & PUBLISH)))
+      state.store(p.scratch_state(scratch, head), p.hp.rows, p.hp.cols);
+    else
+      state.keep(p, s.dst, head, s.position() + (scan ? s.n : 0));
   }
 };
 
