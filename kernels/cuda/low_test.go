@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"reprise/kernels"
@@ -330,7 +331,7 @@ func lowCases(t *testing.T, act kernels.DType) {
 	q4b := kernels.DeltaDims{KeyHeads: 2, ValueHeads: 4, KeyDim: 128, ValueDim: 128, Taps: 4}
 	for _, p := range lowPrecisions() {
 		run := func(name string, m *kernels.Mamba2Dims, d *kernels.DeltaDims, l, n int, op string) {
-			t.Run(fmt.Sprintf("%v %s L%d T%d %s", p, name, l, n, op), func(t *testing.T) {
+			t.Run(strings.ReplaceAll(fmt.Sprintf("%v %s L%d T%d %s", p, name, l, n, op), "/", "-"), func(t *testing.T) {
 				w := &twins{TB: t, Rand: rand.New(rand.NewPCG(7, 8)), devices: [2]kernels.Device{openFor(t, act), ref.New()}}
 				defer w.devices[0].Close()
 				w.low(m, d, p, kernels.Window{L: l, T: n}, n, op)

@@ -60,6 +60,46 @@ type stepKernel struct {
 	record               int // bytes a record
 	fresh                int // bytes a new token besides
 	window               int // largest L
+	format               kernels.StateFormat
+}
+
+// lowStages are the tiles in flight a warp; together they are no more than a float32 tile.
+func lowStages(f kernels.StateFormat) int {
+	switch f {
+	case kernels.StateF8:
+		return 4
+	case kernels.StateNVFP4:
+		return 5
+	}
+	return 2
+}
+
+// name is what the names of the step kernels end in.
+func (k *stepKernel) name(first, window int) string {
+	s := fmt.Sprintf("%d_%d_%d_%d_%d", first, window, k.heads, k.warps, k.stages)
+	if k.format != kernels.StateF32 {
+		s += fmt.Sprintf("_%d", k.format)
+	}
+	return s
+}
+
+// size repeats the sizes of the Configs in src: of heads of dim value rows; scratch of a warp and rest in bytes.
+func (k *stepKernel) size(window, dim, scratch, rest int) {
+	k.window, k.record = window, k.heads*dim*2+16+keyBytes
+	ring := k.stages * tileBytes
+	if k.format != kernels.StateF32 {
+		ring, k.fresh = tileBytes, k.fresh+keyBytes
+	}
+	k.shared = (k.warps*(ring+8*k.stages+scratch) + rest + 15) &^ 15
+	switch k.format {
+	case kernels.StateF8:
+		k.shared += k.heads * dim * 4
+	case kernels.StateNVFP4:
+		k.shared += k.heads * dim * 8
+	}
+	if k.format != kernels.StateF32 {
+		k.shared = (k.shared + k.heads*4 + 15) &^ 15
+	}
 }
 
 // most is the bytes of shared memory that the kernel may ask for.

@@ -14,6 +14,7 @@ type deltaKernels struct {
 	walk     driver.Function
 	convolve convKernels
 	mix      [3][2]stepKernel    // the convolution too; by tokens up to 1, 4 and 8, window 16 and 32
+	low      [3][2][5]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, format
 	step     [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, rows
 }
 
@@ -40,19 +41,33 @@ func (k *deltaKernels) load(l *loader) {
 		m.function = l.kernel(fmt.Sprintf("delta_mix_%d_%d", v.tokens, v.window), m.most())
 	}
 	k.mix[0][1], k.mix[2][0] = k.mix[1][1], k.mix[2][1]
+	k.loadLow(l)
+}
+
+func (k *deltaKernels) loadLow(l *loader) {
+	l.open("delta_low")
+	for _, v := range [...]struct{ class, tokens, window int }{{0, 1, 16}, {1, 4, 16}, {1, 4, 32}, {2, 8, 32}} {
+		for f := kernels.StateF16; f <= kernels.StateNVFP4; f++ {
+			s := &k.low[v.class][windowClass(v.window)][f]
+			*s = stepKernel{heads: 2, warps: 4, stages: lowStages(f), format: f, fresh: keyBytes}
+			s.loadDelta(l, v.tokens, v.window)
+		}
+	}
+	k.low[0][1], k.low[2][0] = k.low[1][1], k.low[2][1]
 }
 
 // loadDelta finds the kernel.
 func (k *stepKernel) loadDelta(l *loader, tokens, window int) {
 	k.sizeDelta(window)
-	k.function = l.kernel(fmt.Sprintf("delta_step_%d_%d_%d_%d_%d", tokens, window, k.heads, k.warps, k.stages), k.most())
+	k.function = l.kernel("delta_step_"+k.name(tokens, window), k.most())
 }
 
 // sizeDelta repeats the sizes of Config in src/delta_step.cuh.
 func (k *stepKernel) sizeDelta(window int) {
-	k.window, k.record = window, k.heads*stepKeys*2+16+keyBytes
-	k.shared = k.warps*k.stages*(tileBytes+8) + k.warps*512 + k.heads*(window+16)*4
-	k.shared = (k.shared + 15) &^ 15
+	k.size(window, stepKeys, 512, k.heads*(window+16)*4)
+	if k.format != kernels.StateF32 {
+		k.shared += window*window*4 + k.warps*window*16*4
+	}
 }
 
 // deltaParams is struct Delta of src/delta.cuh.
@@ -88,9 +103,10 @@ func (o *ops) DeltaStep(p kernels.Delta) {
 	o.deltaInputs(p, modeStep)
 	d := p.Dims
 	fast := o.dev.act == kernels.BF16 && d.KeyDim == stepKeys && d.ValueDim == stepKeys && p.NormW.Addr%16 == 0
-	fast = fast && streams(p.Rows, p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out)
+	whole := p.State.Precision.Read() == kernels.StateF32
+	fast = fast && (whole || d.ValueHeads/d.KeyHeads%2 == 0) && streams(p.Rows, p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out)
 	switch {
-	case fast && p.Rows.Count <= o.ssm.choices.mix[tokenClass(p.Rows.T)]:
+	case fast && whole && p.Rows.Count <= o.ssm.choices.mix[tokenClass(p.Rows.T)]:
 		o.deltaMix(p)
 	case fast:
 		o.deltaStream(p)
@@ -158,6 +174,9 @@ func (o *ops) deltaStream(p kernels.Delta) {
 	k, perKey := deltaOf(p, modeStep), d.ValueHeads/d.KeyHeads
 	tokens, window := tokenClass(p.Rows.T), windowClass(p.State.Window.L)
 	s := o.ssm.choices.pick(&m.step[tokens][window], p.Rows.Count, perKey)
+	if f := p.State.Precision.Read(); f != kernels.StateF32 {
+		s = &m.low[tokens][window][f]
+	}
 	query, value := d.Keys()*2, d.Values()*2
 	rowSlices(p.Rows.Count, p.Rows.T*(query+value+4*d.ValueHeads), func(from, to int) {
 		all := uint64((to - from) * p.Rows.T)

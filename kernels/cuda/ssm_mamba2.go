@@ -3,8 +3,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"reprise/kernels"
 	"reprise/kernels/cuda/driver"
 )
@@ -14,6 +12,7 @@ type mamba2Kernels struct {
 	walk, norm, normWide driver.Function
 	convolve             convKernels
 	step                 [2][2][3]stepKernel // by HeadDim 64 and 80, window 16 and 32, rows
+	low                  [2][2][5]stepKernel // the same, by format
 }
 
 func (k *mamba2Kernels) load(l *loader) {
@@ -27,14 +26,26 @@ func (k *mamba2Kernels) load(l *loader) {
 			}
 		}
 	}
+	k.loadLow(l)
 }
 
-// loadMamba2 finds the kernel; the sizes are those of Config in src/mamba2_step.cu.
+func (k *mamba2Kernels) loadLow(l *loader) {
+	l.open("mamba2_low")
+	for i, dim := range [...]int{64, 80} {
+		for j, window := range [...]int{16, 32} {
+			for f := kernels.StateF16; f <= kernels.StateNVFP4; f++ {
+				s := &k.low[i][j][f]
+				*s = stepKernel{heads: 4, warps: 4, stages: lowStages(f), format: f}
+				s.loadMamba2(l, dim, window)
+			}
+		}
+	}
+}
+
+// loadMamba2 finds the kernel; the sizes are those of Config in src/mamba2_step.cuh.
 func (k *stepKernel) loadMamba2(l *loader, dim, window int) {
-	k.window, k.record = window, k.heads*dim*2+16+keyBytes
-	k.shared = k.warps*k.stages*(tileBytes+8) + k.warps*256 + k.heads*(window+10)*4
-	k.shared = (k.shared + 15) &^ 15
-	k.function = l.kernel(fmt.Sprintf("mamba2_step_%d_%d_%d_%d_%d", dim, window, k.heads, k.warps, k.stages), k.most())
+	k.size(window, dim, 256, k.heads*(window+10)*4)
+	k.function = l.kernel("mamba2_step_"+k.name(dim, window), k.most())
 }
 
 // mamba2Params is struct Mamba2 of src/mamba2.cuh.
@@ -69,6 +80,7 @@ func (o *ops) Mamba2Step(p kernels.Mamba2) {
 	o.mamba2Inputs(p, modeStep)
 	d := p.Dims
 	fast := o.dev.act == kernels.BF16 && d.State == stepKeys && (d.HeadDim == 64 || d.HeadDim == 80)
+	fast = fast && (p.State.Precision.Read() == kernels.StateF32 || d.Heads/d.Groups%4 == 0)
 	if fast && streams(p.Rows, p.State, d.Taps, p.ConvW, p.XBC, p.Out) {
 		o.mamba2Stream(p)
 	} else {
@@ -132,6 +144,9 @@ func (o *ops) mamba2Stream(p kernels.Mamba2) {
 		dim = 1
 	}
 	s := o.ssm.choices.pick(&m.step[dim][windowClass(p.State.Window.L)], p.Rows.Count, perGroup)
+	if f := p.State.Precision.Read(); f != kernels.StateF32 {
+		s = &m.low[dim][windowClass(p.State.Window.L)][f]
+	}
 	rowSlices(p.Rows.Count, p.Rows.T*d.Groups*d.State*2, func(from, to int) {
 		k.row0, k.row1 = int32(from), int32(to)
 		f, c, each := m.convolve.pick(&o.ssm.choices, d.Conv()/8+d.Heads, to-from, p.Rows.T)

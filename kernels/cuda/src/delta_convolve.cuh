@@ -34,6 +34,15 @@ __device__ __forceinline__ void normalise(float (&y)[8]) {
   for (int e = 0; e < 8; e++) y[e] *= f;
 }
 
+// In two precisions v is a record, and used as that.
+__device__ __forceinline__ void keep_value(const Delta& p, const ConvRow& r, int t, int column, float (&y)[8]) {
+  const uint4 v = pack8_bf16(y);
+  *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.v, r.position + t, p.state.records, p.values()) + column) = v;
+  const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int e = 0; e < 4; e++) y[2 * e] = bf_lo(w[e]), y[2 * e + 1] = bf_hi(w[e]);
+}
+
 template <int SPAN>
 __device__ void convolve_step(const Delta& p) {
   const int piece = blockIdx.x * CONV_THREADS + threadIdx.x, pieces = p.conv() / 8, head = piece - (pieces + 31) / 32 * 32;
@@ -42,6 +51,7 @@ __device__ void convolve_step(const Delta& p) {
   if (piece < pieces)
     convolve_share<SPAN>(p, p.qkv, 0, channel, [&](int row, const ConvRow& r, int t, float(&y)[8]) {
       if (channel >= 2 * keys) {
+        if (p.state.two) keep_value(p, r, t, channel - 2 * keys, y);
         *reinterpret_cast<uint4*>(at<__half>(p.value) + local(row, t) * values + channel - 2 * keys) = pack8_f16(y);
         return;
       }
@@ -56,6 +66,7 @@ __device__ void convolve_step(const Delta& p) {
         [&](int row, const ConvRow& r, int t, float2 ab) {
           ring_row<float>(p.state, r.slot, p.state.decay, r.position + t, p.state.records, p.value_heads)[head] = log_decay(p, ab.x, head);
           at<float>(p.beta)[local(row, t) * p.value_heads + head] = sigmoid(ab.y);
+          if (p.state.two) ring_row<float>(p.state, r.slot, p.state.beta, r.position + t, p.state.records, p.value_heads)[head] = sigmoid(ab.y);
         });
 }
 

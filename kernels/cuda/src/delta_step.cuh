@@ -2,7 +2,7 @@
 // in one kernel, behind a convolution that appends keys, decays and raw rows, or with it.
 #pragma once
 #include "delta_convolve.cuh"
-#include "replay.cuh"
+#include "replay_low.cuh"
 
 namespace delta {
 
@@ -13,9 +13,13 @@ namespace delta {
 //
 // Query order inside an n = 8 operand: up to 4 tokens: k_0..k_3, q_0..q_3 (one operand); up to 8: k_0..k_7 | q_0..q_7 (two).
 // T_: most tokens a row. MIX: with the convolution; every block makes its key head's q and k itself.
-template <int T_, int W_, int HPC_, int WARPS_, int STAGES_, bool MIX_ = false>
+// FORMAT: what rows read that do not flush.
+template <int T_, int W_, int HPC_, int WARPS_, int STAGES_, bool MIX_ = false, int FORMAT_ = STATE_F32>
 struct Config {
-  static constexpr bool MIX = MIX_;
+  static constexpr int FORMAT = FORMAT_;
+  static constexpr bool MIX = MIX_, LOW = FORMAT != STATE_F32, PLAIN = MIX || LOW;  // PLAIN: new q and k in shared memory as they are
+  static constexpr int STAGE = LOW ? Low<FORMAT>::TILE : TILE_BYTES, RING = LOW ? TILE_BYTES : STAGES_ * TILE_BYTES;  // bytes; of a warp
+  static_assert(STAGES_ * STAGE <= RING);
   static constexpr int T = T_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_, P = KEYS;
   static constexpr int THREADS = WARPS * 32;
   static constexpr int NT = T > 4 ? 2 : 1;  // query operands
@@ -25,10 +29,14 @@ struct Config {
   static constexpr int U_ROW = HPC * P * 2 + 16;
   static constexpr int VECTORS = 2 + HPC, ITEMS = (T * VECTORS * 16 + THREADS - 1) / THREADS;  // of the convolution: q, k, v; a thread's pieces
   // shared memory; what depends on the number of records comes last
-  static constexpr int SCRATCH = WARPS * STAGES * TILE_BYTES;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
+  static constexpr int WORDS = 128;  // of scratch a warp
+  static constexpr int SCRATCH = WARPS * RING;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
   static constexpr int BARS = SCRATCH + WARPS * 512;
   static constexpr int GS = BARS + WARPS * STAGES * 8;  // log decays [HPC][W + 8], beta [HPC][8]
-  static constexpr int US = (GS + HPC * (W + 16) * 4 + 15) / 16 * 16;
+  static constexpr int SCALES = (GS + HPC * (W + 16) * 4 + 15) / 16 * 16;  // of the value rows, then of the heads
+  static constexpr int COUPLINGS = SCALES + (LOW ? (HPC * P * Low<FORMAT>::SCALES + HPC * 4 + 15) / 16 * 16 : 0);
+  static constexpr int ANEW = COUPLINGS + (LOW ? W * W * 4 : 0);  // a warp's corrections
+  static constexpr int US = ANEW + (LOW ? WARPS * W * TILE_ROWS * 4 : 0);
   static_assert(WARPS % HPC == 0 || HPC % WARPS == 0);
   static_assert(W * HPC <= THREADS);
 };
@@ -94,6 +102,80 @@ struct BlockConv {
   }
 };
 
+// Inner products of the committed keys, [W][W]; by all warps of the block.
+template <class C>
+__device__ void couple(float* couplings, const uint32_t* keys, RecordRows<C::W> rows, int warp, int lane) {
+  constexpr int W = C::W, MT = W / 8;
+  const int g = lane >> 2, c = lane & 3;
+  for (int group = warp; group < MT; group += C::WARPS) {
+    uint32_t q[1][16];
+    load_key_query(q[0], keys, rows.committed(group * 8 + g), c);
+    int key_rows[MT];
+#pragma unroll
+    for (int m = 0; m < MT; m++) key_rows[m] = rows.committed(8 * m + g);
+    float gt[MT][4];
+    query_key<1, MT>(gt, q, keys, lane, key_rows);
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) couplings[(group * 8 + g) * W + 8 * m + 2 * c + e] = gt[m][e];
+  }
+  __syncthreads();
+}
+
+// The corrections of the committed records anew from a float32 tile of the checkpoint that carries the recurrence, each
+// decayed to the last record, into space [W][16]. gate: record `lane`'s log decay; line: the tile's first value row.
+//   u_j = beta_j (v_j - S_j k_j),  S_j = exp(g_1..g_j) S + sum of exp(g_i+1..g_j) u_i k_i over i < j
+template <class C>
+__device__ void derive(const Delta& p, const float* tile, float* space, const float* couplings, const uint32_t* keys, RecordRows<C::W> rows, int lane, float gate,
+                       uint64_t ring, int origin_at, int line) {
+  constexpr int W = C::W;
+  const int g = lane >> 2, c = lane & 3, h = rows.h, capacity = p.state.records, row = lane & 15, half = lane >> 4;
+  if (lane >= h) gate = 0.f;
+  float until = gate;  // sum up to record `lane`
+#pragma unroll
+  for (int o = 1; o < 32; o *= 2) {
+    const float before = __shfl_up_sync(~0u, until, o);
+    if (lane >= o) until += before;
+  }
+  auto ring_at = [&](int i) { const int at = origin_at + i; return at >= capacity ? at - capacity : at; };
+  float beta = 0.f;
+  if (lane < h) beta = __ldcg(at<float>(ring + p.state.beta) + (int64_t)ring_at(lane) * p.value_heads + line / C::P);
+  for (int idx = lane; idx < h * TILE_ROWS; idx += 32)
+    space[idx] = widen(at<const bf16>(ring + p.state.v)[(int64_t)ring_at(idx / TILE_ROWS) * p.values() + line + idx % TILE_ROWS]);
+  __syncwarp();
+  const uint32_t none[1][3][4] = {}, unused[1] = {0};
+#pragma unroll 1
+  for (int group = 0; group * 8 < h; group++) {
+    uint32_t q[1][16];
+    float acc[1][4];
+    load_key_query(q[0], keys, rows.committed(group * 8 + g), c);
+    tile_pass<1, 1, false>(const_cast<float*>(tile), q, acc, lane, 0.f, none, unused);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const int j = group * 8 + 2 * c + (e & 1);
+      const float decay = expf(__shfl_sync(~0u, until, j));
+      if (j < h) space[j * TILE_ROWS + g + (e >> 1) * 8] -= decay * acc[0][e];
+    }
+  }
+  __syncwarp();
+  // Record i belongs to lanes of half i % 2.
+#pragma unroll 1
+  for (int j = 0; j < h; j++) {
+    const float decay = expf(__shfl_sync(~0u, gate, j)), strength = __shfl_sync(~0u, beta, j);
+    float sum = 0.f;
+#pragma unroll 4
+    for (int i = half; i < j; i += 2) {
+      const float x = space[i * TILE_ROWS + row] * decay;
+      space[i * TILE_ROWS + row] = x;
+      sum = fmaf(couplings[j * W + i], x, sum);
+    }
+    sum += __shfl_xor_sync(~0u, sum, 16);
+    if (j % 2 == half) space[j * TILE_ROWS + row] = strength * (space[j * TILE_ROWS + row] - sum);
+  }
+  __syncwarp();
+}
+
 template <class C>
 __device__ void step(const Delta& p) {
   constexpr int P = C::P, HPC = C::HPC, W = C::W, STAGES = C::STAGES, NT = C::NT, M = W / 16, MT = W / 8 + 1;
@@ -121,18 +203,15 @@ __device__ void step(const Delta& p) {
   const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
   const int tiles = C::HPW * tiles_per_head;
   const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
-  const float* const source = reinterpret_cast<const float*>(p.state.block(src)) + first;
-  uint8_t* const stages = smem + warp * STAGES * TILE_BYTES;
+  uint8_t* const stages = smem + warp * C::RING;
   uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
   auto tile_at = [&](int i) { return (i / tiles_per_head * P + i % tiles_per_head * C::WPH * TILE_ROWS) * KEYS; };
-  auto request = [&](int i) {  // lane 0: tile i into its stage
-    mbar_expect(bars + i % STAGES, TILE_BYTES);
-    bulk_load(stages + i % STAGES * TILE_BYTES, source + tile_at(i), TILE_BYTES, bars + i % STAGES);
-  };
+  const Stream<C> stream = {p.state, stages, bars, p.state.block(src), flush};
+  auto request = [&](int i) { stream.request(i, first + tile_at(i % tiles)); };  // lane 0: tile i into its stage
   if (lane == 0) {
     for (int s = 0; s < STAGES; s++) mbar_init(bars + s, 1);
     mbar_init_fence();
-    for (int s = 0; s < STAGES && s < tiles; s++) request(s);
+    for (int s = 0; s < stream.depth() && s < tiles; s++) request(s);
   }
 
   // ---- records into shared memory
@@ -162,15 +241,22 @@ __device__ void step(const Delta& p) {
     int idx = threadIdx.x + u * C::THREADS;
     if (idx >> 4 < h) kv[u] = key_piece(idx >> 4, idx & 15);
   }
-  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // MIX: q and k of the new tokens
+  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // PLAIN: q and k of the new tokens
   BlockConv<C> conv = {p, ConvRow(p, row), khead, head0, blockIdx.x == 0};
   if constexpr (C::MIX)
     conv.load_old();
   else
     for (int idx = threadIdx.x; idx < n * HPC * 2; idx += C::THREADS)
       prefetch_l2(row_of<bf16>(p.z, token0 + idx / (HPC * 2)) + head0 * P + idx % (HPC * 2) * 64);
+  if constexpr (C::LOW)
+    if (!flush) load_scales<C>(smem + C::SCALES, p.state, p.state.block(src), head0);
   pdl_wait();
   pdl_trigger();
+  if constexpr (C::PLAIN && !C::MIX)
+    for (int idx = threadIdx.x; idx < n * 32; idx += C::THREADS) {
+      const int t = idx >> 5, i = idx >> 4 & 1, piece = idx & 15;
+      cp_async16(plain + (i * T + t) * KEY_WORDS + piece * 4, (i ? ring_k + ring_at(h + t) * nkeys : at<bf16>(p.query) + (local0 + t) * nkeys + khead * KEYS) + piece * 8);
+    }
   if constexpr (C::MIX) {
     conv.load_new();
     if (g_i < n) {
@@ -210,7 +296,7 @@ __device__ void step(const Delta& p) {
       }
     }
   };
-  if constexpr (!C::MIX)
+  if constexpr (!C::PLAIN)
     load_queries([&](bool is_q) { return is_q ? at<bf16>(p.query) + (local0 + t_row) * nkeys + khead * KEYS : ring_k + ring_at(min(h + t_row, capacity - 1)) * nkeys; },
                  [](const bf16* v) { return load_query(v); });
 #pragma unroll
@@ -229,8 +315,9 @@ __device__ void step(const Delta& p) {
   if (g_i < n) gs[g_hd * (W + 8) + W + g_i] = g_v[1];
   cp_async_wait_all();
   __syncthreads();
-  if constexpr (C::MIX)
-    load_queries([&](bool is_q) { return reinterpret_cast<const bf16*>(plain + ((is_q ? 0 : T) + t_row) * KEY_WORDS); },
+  auto plain_row = [&](bool is_q) { return plain + ((is_q ? 0 : T) + t_row) * KEY_WORDS; };
+  if constexpr (C::PLAIN)
+    load_queries([&](bool is_q) { return reinterpret_cast<const bf16*>(plain_row(is_q)); },
                  [](const bf16* v) { return *reinterpret_cast<const uint2*>(v); });
 
   // ---- inner products of new queries and keys with all records, once for all heads of the warp
@@ -243,7 +330,15 @@ __device__ void step(const Delta& p) {
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
   float* const coup = reinterpret_cast<float*>(smem + C::SCRATCH + warp * 512);
   float* const inv = coup + 64;
-  float* const target = reinterpret_cast<float*>(p.state.block(dst)) + first;
+  float down[NT];
+  if constexpr (C::LOW) {
+    if (!flush)
+#pragma unroll
+      for (int m = 0; m < NT; m++) down[m] = load_low_query<C::FORMAT>(q[m], plain_row(NT == 2 ? m == 1 : g >= 4), counts, lane);
+    if (flush && p.state.two) couple<C>(reinterpret_cast<float*>(smem + C::COUPLINGS), keys, rows, warp, lane);
+  }
+  Target<C> target = {p.state, p.state.block(dst), p.state.noise(origin + h), 0u};
+  const int passes = flush && target.twice() ? 2 : 1;
   const float scale = 0.08838834764831845f;  // 1 / sqrt(128)
 
   int it = 0;
@@ -310,7 +405,11 @@ __device__ void step(const Delta& p) {
       int column = 2 * c + e, t = NT == 2 ? column : column & 3;
       float d = expf(decays.total + __shfl_sync(~0u, decays.until, t));
 #pragma unroll
-      for (int o = 0; o < NT; o++) decay[o][e] = d * ((NT == 2 ? o == 1 : c >= 2) ? scale : 1.f);
+      for (int o = 0; o < NT; o++) {
+        decay[o][e] = d * ((NT == 2 ? o == 1 : c >= 2) ? scale : 1.f);
+        if constexpr (C::LOW)
+          if (!flush) decay[o][e] *= __shfl_sync(~0u, down[o], column * 4) * head_scale<C>(smem + C::SCALES, hd);
+      }
     }
     const float gamma = expf(decays.total);
     const float fold_w = lane < h ? expf(decays.after) : 0.f;
@@ -320,9 +419,10 @@ __device__ void step(const Delta& p) {
 #pragma unroll
       for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
 
-    for (int tt = 0; tt < tiles_per_head; tt++, it++) {
-      const int tile = sub + tt * C::WPH, stage = it % STAGES;
-      float* const data = reinterpret_cast<float*>(stages + stage * TILE_BYTES);
+    const float whole = C::LOW && flush ? whole_of(p.state.hp, p.state.block(src), head0 + hd) : 1.f;
+    for (int step = 0; step < tiles_per_head * passes; step++, it++) {
+      const int tt = step % tiles_per_head, tile = sub + tt * C::WPH;
+      uint8_t* const data = stream.wait(it);
       uint8_t* const tile_us = us + (hd * P + tile * TILE_ROWS) * 2;
       uint32_t u[M][4];
 #pragma unroll
@@ -331,24 +431,53 @@ __device__ void step(const Delta& p) {
         if (m * 16 < h) ldmatrix_x4_trans(u[m], value_address<W>(tile_us, C::U_ROW, lane, m, rows));
       }
       float acc[NT][4];
-      mbar_wait(bars + stage, it / STAGES & 1);
+      const bool refill = it + stream.depth() < tiles * passes;
       uint32_t wv[M][3][4];
       if (flush) {
+        const int64_t line = (int64_t)(head0 + hd) * P + tile * TILE_ROWS;
+        if constexpr (C::LOW) widen_tile(data, p.state.hp, p.state.block(src), whole, line, lane);
+        float x[M][4][2];  // weighted corrections
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
           for (int r = 0; r < 4; r++) {
-            float2 x = unpack_f16(u[m][r]);
-            split3_bf16(x.x * fw[m][(r >> 1) * 2], x.y * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+            const float2 v = unpack_f16(u[m][r]);
+            x[m][r][0] = v.x * fw[m][(r >> 1) * 2], x[m][r][1] = v.y * fw[m][(r >> 1) * 2 + 1];
           }
-        tile_pass<NT, M, true>(data, q, acc, lane, gamma, wv, key_lane);
-        async_proxy_fence();
-        __syncwarp();
-        if (lane == 0) bulk_store(target + tile_at(it), data, TILE_BYTES);
+        if constexpr (C::LOW)
+          if (p.state.two) {
+            float* const space = reinterpret_cast<float*>(smem + C::ANEW) + warp * W * TILE_ROWS;
+            derive<C>(p, reinterpret_cast<const float*>(data), space, reinterpret_cast<const float*>(smem + C::COUPLINGS), keys, rows, lane,
+                      gs[hd * (W + 8) + min(lane, W - 1)], slot_ring, origin_at, (int)line);
+#pragma unroll
+            for (int m = 0; m < M; m++)
+#pragma unroll
+              for (int r = 0; r < 4; r++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                  const int j = m * 16 + (r >> 1) * 8 + 2 * c + e;
+                  x[m][r][e] = j < h ? space[j * TILE_ROWS + (r & 1) * 8 + g] : 0.f;
+                }
+          }
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+          for (int r = 0; r < 4; r++) split3_bf16(x[m][r][0], x[m][r][1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+        tile_pass<NT, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane);
+        if (step < tiles_per_head * (passes - 1)) {
+          target.measure(data, lane);
+          if (tt == tiles_per_head - 1) target.finish(smem + C::SCRATCH, head0 + hd, hd, warp, lane);
+          if (lane == 0) request(it + 1);
+          continue;
+        }
+        target.store(data, line, lane);
       } else {
-        tile_pass<NT, M, false>(data, q, acc, lane, gamma, wv, key_lane);
+        if constexpr (C::LOW)
+          low_pass<C::FORMAT, NT>(data, smem + C::SCALES + (hd * P + tile * TILE_ROWS) * Low<C::FORMAT>::SCALES, q, acc, lane);
+        else
+          tile_pass<NT, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane);
         __syncwarp();
-        if (lane == 0 && it + STAGES < tiles) request(it + STAGES);
+        if (lane == 0 && refill) request(it + stream.depth());
       }
       // ---- committed records
 #pragma unroll
@@ -402,7 +531,7 @@ __device__ void step(const Delta& p) {
         else
           *reinterpret_cast<uint4*>(ring_u + (int64_t)ring_at(h + t) * values + hd * P + tile * TILE_ROWS + (lane & 1) * 8) = v;
       }
-      if (flush && lane == 0 && it + STAGES < tiles) bulk_store_wait_read(), request(it + STAGES);  // the store has had the time of the outputs
+      if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + stream.depth());  // the store has had the time of the outputs
     }
   }
   // ---- gated norm, one warp a (head, token): o / rms(o) w silu(z)

@@ -1,0 +1,284 @@
+// The step of a Mamba-2 layer of State 128 in bfloat16: a convolution that appends the records, then the outputs and
+// flushes, then the gated norm (mamba2.cu).
+#pragma once
+#include "convolve.cuh"
+#include "mamba2.cuh"
+#include "replay_low.cuh"
+
+namespace mamba2 {
+
+// ---------------------------------------------------------------- convolution
+// A thread has eight channels, or one head's dt, of SPAN tokens of the rows of its block.
+template <int SPAN>
+__device__ void convolve_step(const Mamba2& p) {
+  const int channel = (blockIdx.x * CONV_THREADS + threadIdx.x) * 8, head = channel / 8 - p.conv() / 8, inner = p.inner(), bc = p.bc();
+  if (channel < p.conv())
+    convolve_share<SPAN>(p, p.xbc, p.conv_b, channel, [&](int row, const ConvRow& r, int t, const float(&y)[8]) {
+      bf16* dst = channel < inner        ? ring_row<bf16>(p.state, r.slot, p.state.x, r.position + t, p.state.records, inner) + channel
+                  : channel < inner + bc ? ring_row<bf16>(p.state, r.slot, p.state.b, r.position + t, p.state.records, bc) + channel - inner
+                                         : at<bf16>(p.query) + (int64_t)((row - p.row0) * p.rows.t + t) * bc + channel - inner - bc;
+      store8(dst, y);
+    });
+  else if (head < p.heads)
+    narrow_share<SPAN>(
+        p, [&](int token) { return row_of<bf16>(p.dt, token)[head]; },
+        [&](int, const ConvRow& r, int t, bf16 dt) {
+          ring_row<float>(p.state, r.slot, p.state.decay, r.position + t, p.state.records, p.heads)[head] = step_size(p, widen(dt), head);
+        });
+}
+
+// ---------------------------------------------------------------- state
+// Block = (row, group, HPC of its heads). Each warp streams its own tiles of the checkpoint through a private ring of
+// STAGES tiles (bulk copies + mbarriers) and never waits for another warp, apart from one barrier after the records are in
+// shared memory. P: value rows a head.
+// FORMAT: what rows read that do not flush.
+template <int P_, int W_, int HPC_, int WARPS_, int STAGES_, int FORMAT_ = STATE_F32>
+struct Config {
+  static constexpr int FORMAT = FORMAT_;
+  static constexpr bool LOW = FORMAT != STATE_F32;
+  static constexpr int STAGE = LOW ? Low<FORMAT>::TILE : TILE_BYTES, RING = LOW ? TILE_BYTES : STAGES_ * TILE_BYTES;  // bytes; of a warp
+  static_assert(STAGES_ * STAGE <= RING);
+  static constexpr int P = P_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_;
+  static constexpr int THREADS = WARPS * 32;
+  static constexpr int TPH = P / TILE_ROWS;                  // tiles a head
+  static constexpr int WPH = WARPS > HPC ? WARPS / HPC : 1;  // warps a head
+  static constexpr int HPW = HPC > WARPS ? HPC / WARPS : 1;  // heads a warp
+  static constexpr int X_ROW = HPC * P * 2 + 16;             // bytes of one record's x in shared memory
+  static constexpr int HEAD = W + 8 + 2;                     // dt of committed and new records, A, D
+  // shared memory; what depends on the number of records comes last
+  static constexpr int OUT = WARPS * RING, WORDS = 64;  // of staging a warp
+  static constexpr int BARS = OUT + WARPS * WORDS * 4;
+  static constexpr int DT = BARS + WARPS * STAGES * 8;
+  static constexpr int SCALES = (DT + HPC * HEAD * 4 + 15) / 16 * 16;  // of the value rows, then of the heads
+  static constexpr int XS = SCALES + (LOW ? (HPC * P * Low<FORMAT>::SCALES + HPC * 4 + 15) / 16 * 16 : 0);
+  static_assert(P % TILE_ROWS == 0 && (WARPS % HPC == 0 || HPC % WARPS == 0));
+};
+
+template <class C>
+__device__ void step(const Mamba2& p) {
+  constexpr int P = C::P, HPC = C::HPC, W = C::W, STAGES = C::STAGES, M = W / 16, MT = W / 8 + 1;
+  extern __shared__ __align__(128) uint8_t smem[];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
+  const int split = blockIdx.x, group = blockIdx.y, row = p.row0 + blockIdx.z, T = p.rows.t;
+  // The cursors and committed records are older than the kernel in front: they may be read before the wait.
+  const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
+  if (n == 0) {
+    pdl_wait();  // no launch may end before the one in front
+    return;
+  }
+  const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
+  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], per = p.heads / p.groups;
+  const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
+  const int head0 = group * per + split * HPC;  // first head of the block
+  const bool flush = h + n > p.state.window;
+
+  // ---- start streaming: every warp asks for its first tiles
+  const int sub = warp % C::WPH;  // this warp's share of a head's tiles
+  const int whead0 = warp / C::WPH * C::HPW;
+  const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
+  const int tiles = C::HPW * tiles_per_head;
+  const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
+  uint8_t* const stages = smem + warp * C::RING;
+  uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
+  auto tile_at = [&](int i) {  // the warp's i-th tile, elements from `first`
+    return (i / tiles_per_head * P + i % tiles_per_head * C::WPH * TILE_ROWS) * KEYS;
+  };
+  const Stream<C> stream = {p.state, stages, bars, p.state.block(src), flush};
+  auto request = [&](int i) { stream.request(i, first + tile_at(i % tiles)); };  // lane 0: tile i into its stage
+  if (lane == 0) {
+    for (int s = 0; s < STAGES; s++) mbar_init(bars + s, 1);
+    mbar_init_fence();
+    for (int s = 0; s < stream.depth() && s < tiles; s++) request(s);
+  }
+
+  // ---- records into shared memory
+  const int capacity = p.state.records, origin_at = origin % capacity;
+  auto ring_at = [&](int i) { int at = origin_at + i; return at >= capacity ? at - capacity : at; };
+  const uint64_t slot_ring = p.state.rings + (int64_t)slot * p.state.ring_stride;
+  const bf16* const ring_x = reinterpret_cast<const bf16*>(slot_ring + p.state.x) + head0 * P;
+  const bf16* const ring_b = reinterpret_cast<const bf16*>(slot_ring + p.state.b) + group * KEYS;
+  const float* const ring_dt = reinterpret_cast<const float*>(slot_ring + p.state.decay) + head0;
+  const int inner = p.inner(), bc = p.bc();
+  uint8_t* const xs = smem + C::XS;
+  uint32_t* const keys = reinterpret_cast<uint32_t*>(xs + (W + T) * C::X_ROW);
+  float* const dts = reinterpret_cast<float*>(smem + C::DT);
+  float* const as = dts + HPC * (W + 8);  // A and D of the block's heads
+  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // LOW: the queries
+  constexpr int XP = HPC * P / 8;         // 16-byte pieces of one record's x
+  constexpr int KP = (W * 16 + C::THREADS - 1) / C::THREADS, NP = (8 * 16 + C::THREADS - 1) / C::THREADS;
+  auto load_x = [&](int from, int to) {
+    for (int idx = threadIdx.x; idx < (to - from) * XP; idx += C::THREADS) {
+      int i = from + idx / XP, piece = idx % XP;
+      cp_async16(xs + rows.of(i) * C::X_ROW + piece * 16, ring_x + ring_at(i) * inner + piece * 8);
+    }
+  };
+  // Not through L1: what is read before the wait must not bring in lines that the kernel in front is writing.
+  auto key_piece = [&](int i, int piece) { return __ldcg(reinterpret_cast<const uint4*>(ring_b + ring_at(i) * bc + piece * 8)); };
+  static_assert(W * HPC <= C::THREADS);
+  const int dt_i = threadIdx.x / HPC, dt_hd = threadIdx.x % HPC;  // this thread's dt: record dt_i, and new record dt_i
+  load_x(0, h);
+  float dt_v[2];
+  if (dt_i < h) dt_v[0] = __ldcg(ring_dt + ring_at(dt_i) * p.heads + dt_hd);
+  if (threadIdx.x < HPC) cp_async4(as + threadIdx.x, at<float>(p.a) + head0 + threadIdx.x), cp_async4(as + HPC + threadIdx.x, at<float>(p.d) + head0 + threadIdx.x);
+  uint4 kv[KP], nv[NP];
+#pragma unroll
+  for (int u = 0; u < KP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < h) kv[u] = key_piece(idx >> 4, idx & 15);
+  }
+  if constexpr (C::LOW)
+    if (!flush) load_scales<C>(smem + C::SCALES, p.state, p.state.block(src), head0);
+  pdl_wait();
+  pdl_trigger();
+  load_x(h, h + n);
+  if constexpr (C::LOW)
+    for (int idx = threadIdx.x; idx < n * 16; idx += C::THREADS)
+      cp_async16(plain + (idx >> 4) * KEY_WORDS + (idx & 15) * 4, at<bf16>(p.query) + (int64_t)((row - p.row0) * T + (idx >> 4)) * bc + group * KEYS + (idx & 15) * 8);
+  if (dt_i < n) dt_v[1] = __ldcg(ring_dt + ring_at(h + dt_i) * p.heads + dt_hd);
+#pragma unroll
+  for (int u = 0; u < NP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < n) nv[u] = key_piece(h + (idx >> 4), idx & 15);
+  }
+  // queries as fragments: lane (g, c) holds columns 16i+4c..+3 of token g
+  uint32_t q[1][16];
+  auto load_queries = [&](auto load) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      uint2 v = make_uint2(0, 0);
+      if (g < n) v = load(i * 16 + c * 4);
+      q[0][2 * i] = v.x, q[0][2 * i + 1] = v.y;
+    }
+  };
+  if constexpr (!C::LOW) load_queries([&](int k) { return load_query(at<bf16>(p.query) + (int64_t)((row - p.row0) * T + g) * bc + group * KEYS + k); });
+#pragma unroll
+  for (int u = 0; u < KP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < h) store_key_piece(keys, idx >> 4, idx & 15, kv[u]);
+  }
+#pragma unroll
+  for (int u = 0; u < NP; u++) {
+    int idx = threadIdx.x + u * C::THREADS;
+    if (idx >> 4 < n) store_key_piece(keys, W + (idx >> 4), idx & 15, nv[u]);
+  }
+  if (dt_i < h) dts[dt_hd * (W + 8) + dt_i] = dt_v[0];
+  if (dt_i < n) dts[dt_hd * (W + 8) + W + dt_i] = dt_v[1];
+  cp_async_wait_all();
+  __syncthreads();
+  if constexpr (C::LOW) load_queries([&](int k) { return *reinterpret_cast<const uint2*>(plain + g * KEY_WORDS + k / 2); });
+
+  // ---- B_j . C_t, once for all heads of the warp
+  float gt[MT][4];
+  int key_rows[MT];
+  query_key_rows<W>(key_rows, lane, rows);
+  query_key<1, MT>(gt, q, keys, lane, key_rows);
+  uint32_t key_lane[M];
+#pragma unroll
+  for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
+  float down[1] = {1.f};
+  if constexpr (C::LOW)
+    if (!flush) down[0] = load_low_query<C::FORMAT>(q[0], plain + g * KEY_WORDS, g < n, lane);
+  Target<C> target = {p.state, p.state.block(dst), p.state.noise(origin + h), 0u};
+  const int passes = flush && target.twice() ? 2 : 1;
+
+  int it = 0;
+  for (int hw = 0; hw < C::HPW; hw++) {
+    const int hd = whead0 + hw;
+    // ---- weights of this head. W[j][t] = exp(sum of log decay over (j, t]) dt_j (B_j . C_t)
+    const float a = as[hd], skip = as[HPC + hd];
+    const float dt_old = lane < h ? dts[hd * (W + 8) + lane] : 0.f, dt_new = lane < n ? dts[hd * (W + 8) + W + lane] : 0.f;
+    const Decays decays(dt_old * a, dt_new * a, lane);
+    const float until_query = __shfl_sync(~0u, decays.until, g);
+    uint32_t w[M][3][2], wn[3];  // [16 records][bf16 term][B operand register]; new records
+#pragma unroll
+    for (int m = 0; m < MT - 1; m++) {
+      float v[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        int j = m * 8 + 2 * c + e;
+        float after = __shfl_sync(~0u, decays.after, j), dt = __shfl_sync(~0u, dt_old, j);
+        v[e] = g < n && j < h ? gt[m][e] * dt * expf(after + until_query) : 0.f;
+      }
+      split3_bf16(v[0], v[1], w[m >> 1][0][m & 1], w[m >> 1][1][m & 1], w[m >> 1][2][m & 1]);
+    }
+    float v[2], decay[2];  // decay: of the checkpoint, for tokens 2c and 2c+1
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      int j = 2 * c + e;
+      float until = __shfl_sync(~0u, decays.until, j), dt = __shfl_sync(~0u, dt_new, j);
+      v[e] = g < n && j <= g ? gt[MT - 1][e] * dt * expf(until_query - until) : 0.f;
+      if (g < n && j == g) v[e] += skip;
+      decay[e] = expf(decays.total + until);
+      if constexpr (C::LOW)
+        if (!flush) decay[e] *= __shfl_sync(~0u, down[0], j * 4) * head_scale<C>(smem + C::SCALES, hd);
+    }
+    split3_bf16(v[0], v[1], wn[0], wn[1], wn[2]);
+    const float gamma = expf(decays.total);
+    const float fold_w = lane < h ? dt_old * expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
+    float fw[M][4];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
+
+    const float whole = C::LOW && flush ? whole_of(p.state.hp, p.state.block(src), head0 + hd) : 1.f;
+    for (int step = 0; step < tiles_per_head * passes; step++, it++) {
+      const int tt = step % tiles_per_head, tile = sub + tt * C::WPH;
+      uint8_t* const data = stream.wait(it);
+      const uint8_t* const values = xs + (hd * P + tile * TILE_ROWS) * 2;
+      uint32_t x[M][4], xn[2];
+#pragma unroll
+      for (int m = 0; m < M; m++) ldmatrix_x4_trans(x[m], value_address<W>(values, C::X_ROW, lane, m, rows));
+      ldmatrix_x2_trans(xn, fresh_address<W>(values, C::X_ROW, lane, rows));
+      float acc[1][4];
+      const bool refill = it + stream.depth() < tiles * passes;
+      uint32_t wv[M][3][4];
+      if (flush) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+          for (int r = 0; r < 4; r++)
+            split3_bf16(bf_lo(x[m][r]) * fw[m][(r >> 1) * 2], bf_hi(x[m][r]) * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+        const int64_t line = (int64_t)(head0 + hd) * P + tile * TILE_ROWS;
+        if constexpr (C::LOW) widen_tile(data, p.state.hp, p.state.block(src), whole, line, lane);
+        tile_pass<1, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane);
+        if (step < tiles_per_head * (passes - 1)) {
+          target.measure(data, lane);
+          if (tt == tiles_per_head - 1) target.finish(smem + C::OUT, head0 + hd, hd, warp, lane);
+          if (lane == 0) request(it + 1);
+          continue;
+        }
+        target.store(data, line, lane);
+      } else {
+        if constexpr (C::LOW)
+          low_pass<C::FORMAT, 1>(data, smem + C::SCALES + (hd * P + tile * TILE_ROWS) * Low<C::FORMAT>::SCALES, q, acc, lane);
+        else
+          tile_pass<1, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane);
+        __syncwarp();
+        if (lane == 0 && refill) request(it + stream.depth());
+      }
+      // ---- records' part of the outputs
+#pragma unroll
+      for (int e = 0; e < 4; e++) acc[0][e] *= decay[e & 1];
+#pragma unroll
+      for (int m = 0; m < M; m++)
+        if (m * 16 < h)
+#pragma unroll
+          for (int t = 2; t >= 0; t--) mma_bf16(acc[0], x[m], w[m][t][0], w[m][t][1]);
+#pragma unroll
+      for (int t = 2; t >= 0; t--) mma_bf16_8(acc[0], xn, wn[t]);
+      // ---- store: lane holds rows g, g+8, tokens 2c, 2c+1
+      uint8_t* const out = smem + C::OUT + warp * 256;
+      __syncwarp();
+      stmatrix_x2_trans(smem_addr(out) + (lane & 7) * 32 + (lane >> 3 & 1) * 16, pack_bf16(acc[0][0], acc[0][1]), pack_bf16(acc[0][2], acc[0][3]));
+      __syncwarp();
+      if (lane < 2 * n)
+        *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * T + (lane >> 1)) + (head0 + hd) * P + tile * TILE_ROWS + (lane & 1) * 8) =
+            *reinterpret_cast<uint4*>(out + lane * 16);
+      if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + stream.depth());  // the store has had the time of the outputs
+    }
+  }
+  if (flush && lane == 0) bulk_store_wait();
+}
+
+}  // namespace mamba2
