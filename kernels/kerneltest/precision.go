@@ -64,7 +64,14 @@ func precisionCases(short bool) []testcase {
 			continue
 		}
 		for _, k := range precisionKinds() {
-			list = append(list, inPrecision(p, testcase{k.name + " step", func(b *bench) { stepCase(b, k, kernels.Window{L: 16, T: 4}, 4, []int{0, 7, 14, 16}) }}))
+			for _, w := range []kernels.Window{{L: 16, T: 1}, {L: 16, T: 4}, {L: 32, T: 8}} {
+				if short && w.T != 4 {
+					continue
+				}
+				list = append(list, inPrecision(p, testcase{fmt.Sprintf("%s step L%d T%d", k.name, w.L, w.T), func(b *bench) {
+					stepCase(b, k, w, w.T, []int{0, 7, w.L - 2, w.L, w.L})
+				}}))
+			}
 		}
 	}
 	return list
@@ -73,7 +80,8 @@ func precisionCases(short bool) []testcase {
 // precisionKinds are heads as released models have them, and ones that divide into no block and no pair of elements.
 func precisionKinds() []layerKind {
 	return []layerKind{
-		mamba2Kind(kernels.Mamba2Dims{Heads: 4, HeadDim: 80, State: 128, Groups: 2, Taps: 4}),
+		mamba2Kind(kernels.Mamba2Dims{Heads: 8, HeadDim: 80, State: 128, Groups: 2, Taps: 4}),
+		mamba2Kind(kernels.Mamba2Dims{Heads: 4, HeadDim: 64, State: 128, Groups: 1, Taps: 4}),
 		mamba2Kind(kernels.Mamba2Dims{Heads: 3, HeadDim: 5, State: 23, Groups: 1, Taps: 2}),
 		deltaKind(kernels.DeltaDims{KeyHeads: 1, ValueHeads: 2, KeyDim: 128, ValueDim: 128, Taps: 4}),
 		deltaKind(kernels.DeltaDims{KeyHeads: 1, ValueHeads: 3, KeyDim: 37, ValueDim: 7, Taps: 3}),
