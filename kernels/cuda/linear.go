@@ -135,6 +135,7 @@ func (o *ops) normedProduct(p kernels.Linear) bool {
 	c := line(ceil(y.Cols, rows), s.warps*32)
 	c.Shared = uint32(s.sum + ceil(w.cols, 32)*32*4)
 	launch(o, s.function, c, k)
+	o.front.calm = true
 	return true
 }
 

@@ -222,6 +222,9 @@ func (o *ops) replayable(r kernels.Rows, s kernels.State, mode int32) {
 	}
 }
 
+// whole reports whether a layer's state is one float32 checkpoint.
+func whole(s kernels.State) bool { return s.Precision.HP == kernels.StateF32 && !s.Precision.Two() }
+
 // walkable requires heads that fit a block's registers.
 func walkable(dims ...int) {
 	for _, d := range dims {

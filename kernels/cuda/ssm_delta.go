@@ -103,10 +103,10 @@ func (o *ops) DeltaStep(p kernels.Delta) {
 	o.deltaInputs(p, modeStep)
 	d := p.Dims
 	fast := o.dev.act == kernels.BF16 && d.KeyDim == stepKeys && d.ValueDim == stepKeys && p.NormW.Addr%16 == 0
-	whole := p.State.Precision.Read() == kernels.StateF32
-	fast = fast && (whole || d.ValueHeads/d.KeyHeads%2 == 0) && streams(p.Rows, p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out)
+	full := p.State.Precision.Read() == kernels.StateF32
+	fast = fast && (full || d.ValueHeads/d.KeyHeads%2 == 0) && streams(p.Rows, p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out)
 	switch {
-	case fast && whole && p.Rows.Count <= o.ssm.choices.mix[tokenClass(p.Rows.T)]:
+	case fast && full && p.Rows.Count <= o.ssm.choices.mix[tokenClass(p.Rows.T)]:
 		o.deltaMix(p)
 	case fast:
 		o.deltaStream(p)
@@ -125,7 +125,7 @@ func (o *ops) DeltaScan(p kernels.Delta) {
 	o.deltaInputs(p, modeScan)
 	d := p.Dims
 	released := d.KeyDim == stepKeys && d.ValueDim == stepKeys && p.NormW.Addr%16 == 0
-	if o.chunks() && released && aligned(p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out) {
+	if o.chunks() && released && whole(p.State) && aligned(p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out) {
 		o.deltaChunks(p)
 	} else {
 		o.deltaWalk(p, modeScan)

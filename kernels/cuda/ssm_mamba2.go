@@ -100,7 +100,7 @@ func (o *ops) Mamba2Scan(p kernels.Mamba2) {
 	o.mamba2Inputs(p, modeScan)
 	d := p.Dims
 	released := d.State == stepKeys && (d.HeadDim == 64 || d.HeadDim == 80 || d.HeadDim == 128)
-	if o.chunks() && released && aligned(p.State, d.Taps, p.ConvW, p.XBC, p.Out) {
+	if o.chunks() && released && whole(p.State) && aligned(p.State, d.Taps, p.ConvW, p.XBC, p.Out) {
 		o.mamba2Chunks(p)
 	} else {
 		o.mamba2Walk(p, modeScan)

@@ -1,4 +1,4 @@
-// What the convolution of a Gated DeltaNet step makes of its channels, and the kernel that does all rows.
+// What the convolution of a Gated DeltaNet step makes of its channels: in a kernel for all rows, or in each block of the step.
 #pragma once
 #include "convolve.cuh"
 #include "delta.cuh"
@@ -69,5 +69,60 @@ __device__ void convolve_step(const Delta& p) {
           if (p.state.two) ring_row<float>(p.state, r.slot, p.state.beta, r.position + t, p.state.records, p.value_heads)[head] = sigmoid(ab.y);
         });
 }
+
+// The convolution of a block's q, k and v: a thread has ITEMS pieces of eight channels of a token.
+template <class C>
+struct BlockConv {
+  const Delta& p;
+  const ConvRow r;
+  const int khead, head0;
+  const bool first;  // of the key head's blocks: it keeps q and k
+  Piece k[C::ITEMS];
+  uint4 v[C::ITEMS][4];
+
+  __device__ int index(int u) const { return threadIdx.x + u * C::THREADS; }
+  __device__ int piece(int u) const { return index(u) % 16; }
+  __device__ int vector(int u) const { return index(u) / 16 % C::VECTORS; }  // q, k, v of each head
+  __device__ int token(int u) const { return index(u) / 16 / C::VECTORS; }
+  __device__ int channel(int u) const {
+    int i = vector(u);
+    return (i == 0 ? khead : i == 1 ? p.key_heads + khead : 2 * p.key_heads + head0 + i - 2) * KEYS + piece(u) * 8;
+  }
+  // What is older than the kernel in front.
+  __device__ void load_old() {
+#pragma unroll
+    for (int u = 0; u < C::ITEMS; u++)
+      if (token(u) < r.n) {
+        k[u] = load_piece(p.conv_w, 0, channel(u));
+        load_history<1>(v[u], p.state, r, token(u), p.conv(), channel(u));
+      }
+  }
+  __device__ void load_new() {
+#pragma unroll
+    for (int u = 0; u < C::ITEMS; u++) load_fresh<1>(v[u], p.qkv, r, token(u), channel(u));
+  }
+  // The convolved pieces into shared memory and records: plain q rows and, T behind them, k rows of KEY_WORDS; k as a
+  // record besides; v in fp16.
+  __device__ void finish(uint32_t* plain, uint32_t* keys, uint8_t* values) {
+    const int T = p.rows.t;
+#pragma unroll
+    for (int u = 0; u < C::ITEMS; u++) {
+      const int t = token(u), i = vector(u), at_piece = piece(u), at_channel = channel(u);
+      if (t >= r.n) break;
+      float y[8];
+      convolve8(k[u], v[u], y);
+      if (i < 2) {
+        normalise(y);
+        const uint4 rounded = pack8_bf16(y);
+        *reinterpret_cast<uint4*>(plain + (i * T + t) * KEY_WORDS + at_piece * 4) = rounded;
+        if (i == 1) store_key_piece(keys, C::W + t, at_piece, rounded);
+        if (i == 1 && first) *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.b, r.position + t, p.state.records, p.keys()) + at_channel - p.keys()) = rounded;
+      } else {
+        *reinterpret_cast<uint4*>(values + (C::W + t) * C::U_ROW + (i - 2) * KEYS * 2 + at_piece * 16) = pack8_f16(y);
+      }
+      if (i >= 2 || first) *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.conv, r.position + t, p.state.conv_rows, p.conv()) + at_channel) = v[u][3];
+    }
+  }
+};
 
 }  // namespace delta

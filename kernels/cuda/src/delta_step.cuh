@@ -1,6 +1,7 @@
 // The step of a Gated DeltaNet layer with heads of 128 x 128 in bfloat16: corrections, outputs, flushes and the gated norm
 // in one kernel, behind a convolution that appends keys, decays and raw rows, or with it.
 #pragma once
+#include "delta_anew.cuh"
 #include "delta_convolve.cuh"
 #include "replay_low.cuh"
 
@@ -45,135 +46,6 @@ __device__ __forceinline__ void clear_row(const Delta& p, int row, int from, int
   int pieces = columns / 8;
   for (int idx = threadIdx.x; idx < (p.rows.t - from) * pieces; idx += blockDim.x)
     *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * p.rows.t + from + idx / pieces) + column + idx % pieces * 8) = make_uint4(0, 0, 0, 0);
-}
-
-// The convolution of a block's q, k and v: a thread has ITEMS pieces of eight channels of a token.
-template <class C>
-struct BlockConv {
-  const Delta& p;
-  const ConvRow r;
-  const int khead, head0;
-  const bool first;  // of the key head's blocks: it keeps q and k
-  Piece k[C::ITEMS];
-  uint4 v[C::ITEMS][4];
-
-  __device__ int index(int u) const { return threadIdx.x + u * C::THREADS; }
-  __device__ int piece(int u) const { return index(u) % 16; }
-  __device__ int vector(int u) const { return index(u) / 16 % C::VECTORS; }  // q, k, v of each head
-  __device__ int token(int u) const { return index(u) / 16 / C::VECTORS; }
-  __device__ int channel(int u) const {
-    int i = vector(u);
-    return (i == 0 ? khead : i == 1 ? p.key_heads + khead : 2 * p.key_heads + head0 + i - 2) * KEYS + piece(u) * 8;
-  }
-  // What is older than the kernel in front.
-  __device__ void load_old() {
-#pragma unroll
-    for (int u = 0; u < C::ITEMS; u++)
-      if (token(u) < r.n) {
-        k[u] = load_piece(p.conv_w, 0, channel(u));
-        load_history<1>(v[u], p.state, r, token(u), p.conv(), channel(u));
-      }
-  }
-  __device__ void load_new() {
-#pragma unroll
-    for (int u = 0; u < C::ITEMS; u++) load_fresh<1>(v[u], p.qkv, r, token(u), channel(u));
-  }
-  // The convolved pieces into shared memory and records: plain q rows and, T behind them, k rows of KEY_WORDS; k as a
-  // record besides; v in fp16.
-  __device__ void finish(uint32_t* plain, uint32_t* keys, uint8_t* values) {
-    const int T = p.rows.t;
-#pragma unroll
-    for (int u = 0; u < C::ITEMS; u++) {
-      const int t = token(u), i = vector(u), at_piece = piece(u), at_channel = channel(u);
-      if (t >= r.n) break;
-      float y[8];
-      convolve8(k[u], v[u], y);
-      if (i < 2) {
-        normalise(y);
-        const uint4 rounded = pack8_bf16(y);
-        *reinterpret_cast<uint4*>(plain + (i * T + t) * KEY_WORDS + at_piece * 4) = rounded;
-        if (i == 1) store_key_piece(keys, C::W + t, at_piece, rounded);
-        if (i == 1 && first) *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.b, r.position + t, p.state.records, p.keys()) + at_channel - p.keys()) = rounded;
-      } else {
-        *reinterpret_cast<uint4*>(values + (C::W + t) * C::U_ROW + (i - 2) * KEYS * 2 + at_piece * 16) = pack8_f16(y);
-      }
-      if (i >= 2 || first) *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.conv, r.position + t, p.state.conv_rows, p.conv()) + at_channel) = v[u][3];
-    }
-  }
-};
-
-// Inner products of the committed keys, [W][W]; by all warps of the block.
-template <class C>
-__device__ void couple(float* couplings, const uint32_t* keys, RecordRows<C::W> rows, int warp, int lane) {
-  constexpr int W = C::W, MT = W / 8;
-  const int g = lane >> 2, c = lane & 3;
-  for (int group = warp; group < MT; group += C::WARPS) {
-    uint32_t q[1][16];
-    load_key_query(q[0], keys, rows.committed(group * 8 + g), c);
-    int key_rows[MT];
-#pragma unroll
-    for (int m = 0; m < MT; m++) key_rows[m] = rows.committed(8 * m + g);
-    float gt[MT][4];
-    query_key<1, MT>(gt, q, keys, lane, key_rows);
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) couplings[(group * 8 + g) * W + 8 * m + 2 * c + e] = gt[m][e];
-  }
-  __syncthreads();
-}
-
-// The corrections of the committed records anew from a float32 tile of the checkpoint that carries the recurrence, each
-// decayed to the last record, into space [W][16]. gate: record `lane`'s log decay; line: the tile's first value row.
-//   u_j = beta_j (v_j - S_j k_j),  S_j = exp(g_1..g_j) S + sum of exp(g_i+1..g_j) u_i k_i over i < j
-template <class C>
-__device__ void derive(const Delta& p, const float* tile, float* space, const float* couplings, const uint32_t* keys, RecordRows<C::W> rows, int lane, float gate,
-                       uint64_t ring, int origin_at, int line) {
-  constexpr int W = C::W;
-  const int g = lane >> 2, c = lane & 3, h = rows.h, capacity = p.state.records, row = lane & 15, half = lane >> 4;
-  if (lane >= h) gate = 0.f;
-  float until = gate;  // sum up to record `lane`
-#pragma unroll
-  for (int o = 1; o < 32; o *= 2) {
-    const float before = __shfl_up_sync(~0u, until, o);
-    if (lane >= o) until += before;
-  }
-  auto ring_at = [&](int i) { const int at = origin_at + i; return at >= capacity ? at - capacity : at; };
-  float beta = 0.f;
-  if (lane < h) beta = __ldcg(at<float>(ring + p.state.beta) + (int64_t)ring_at(lane) * p.value_heads + line / C::P);
-  for (int idx = lane; idx < h * TILE_ROWS; idx += 32)
-    space[idx] = widen(at<const bf16>(ring + p.state.v)[(int64_t)ring_at(idx / TILE_ROWS) * p.values() + line + idx % TILE_ROWS]);
-  __syncwarp();
-  const uint32_t none[1][3][4] = {}, unused[1] = {0};
-#pragma unroll 1
-  for (int group = 0; group * 8 < h; group++) {
-    uint32_t q[1][16];
-    float acc[1][4];
-    load_key_query(q[0], keys, rows.committed(group * 8 + g), c);
-    tile_pass<1, 1, false>(const_cast<float*>(tile), q, acc, lane, 0.f, none, unused);
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int j = group * 8 + 2 * c + (e & 1);
-      const float decay = expf(__shfl_sync(~0u, until, j));
-      if (j < h) space[j * TILE_ROWS + g + (e >> 1) * 8] -= decay * acc[0][e];
-    }
-  }
-  __syncwarp();
-  // Record i belongs to lanes of half i % 2.
-#pragma unroll 1
-  for (int j = 0; j < h; j++) {
-    const float decay = expf(__shfl_sync(~0u, gate, j)), strength = __shfl_sync(~0u, beta, j);
-    float sum = 0.f;
-#pragma unroll 4
-    for (int i = half; i < j; i += 2) {
-      const float x = space[i * TILE_ROWS + row] * decay;
-      space[i * TILE_ROWS + row] = x;
-      sum = fmaf(couplings[j * W + i], x, sum);
-    }
-    sum += __shfl_xor_sync(~0u, sum, 16);
-    if (j % 2 == half) space[j * TILE_ROWS + row] = strength * (space[j * TILE_ROWS + row] - sum);
-  }
-  __syncwarp();
 }
 
 template <class C>

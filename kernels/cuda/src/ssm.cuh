@@ -44,6 +44,9 @@ __device__ __forceinline__ Sequence sequence(const Rows& rows, const Cursors& c,
 
 __device__ __forceinline__ bool flushes(const Replay& state, const Sequence& s) { return s.h + s.n > state.window; }
 
+// A float32 checkpoint.
+__device__ __forceinline__ float* block_of(const Replay& state, int block) { return reinterpret_cast<float*>(state.block(block)); }
+
 // The row of an absolute token, which is not negative, in a ring of the given capacity and columns.
 template <typename T>
 __device__ __forceinline__ T* ring_row(const Replay& state, int slot, int64_t field, int token, int rows, int cols) {
