@@ -135,3 +135,37 @@ __device__ __forceinline__ uint4 round_four(int format, float4 x, float inverse,
   }
   return make_uint4(code[0], code[1], code[2], code[3]);
 }
+
+// ---------------------------------------------------------------- four neighbours of a row, for any shape
+// Functions that are called: walks would hold dozens of copies.
+
+// Elements key .. key + 3 of a head's row; 0 behind the last.
+static __noinline__ __device__ float4 load_four(const StateArray& a, uint64_t block, int head, int row, int key) {
+  const int64_t line = (int64_t)head * a.rows + row;
+  float x[4];
+#pragma unroll 1
+  for (int e = 0; e < 4; e++) x[e] = key + e < a.cols ? load_element(a, block, head, line, key + e) : 0.f;
+  return make_float4(x[0], x[1], x[2], x[3]);
+}
+
+// The same of row `line` over all heads rounded and stored, x times inverse; not float32.
+static __noinline__ __device__ void store_four(const StateArray& a, uint64_t block, int64_t line, int key, float4 x, float inverse, const Noise& noise) {
+  const uint4 code = round_four(a.format, x, inverse, noise, (uint32_t)(line * a.cols + key));
+  const uint32_t c[4] = {code.x, code.y, code.z, code.w};
+  const uint64_t to = block + a.values + line * a.row_bytes;
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    if (key + e >= a.cols) return;
+    if (a.format == STATE_NVFP4) {
+      if (e % 2 == 0) at<uint8_t>(to)[(key + e) / 2] = c[e] | (key + e + 1 < a.cols ? c[e + 1] << 4 : 0);
+    } else if (a.format == STATE_F8) {
+      at<uint8_t>(to)[key + e] = c[e];
+    } else {
+      at<uint16_t>(to)[key + e] = c[e];
+    }
+  }
+}
+
+static __noinline__ __device__ uint32_t block_scale_once(float scale, float up, uint32_t largest, bool stochastic, float* inverse) {
+  return block_scale({scale, up}, largest, stochastic, *inverse);
+}

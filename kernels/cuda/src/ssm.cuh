@@ -114,7 +114,10 @@ struct HeadState {
 #pragma unroll
     for (int r = 0; r < PLAIN_ROWS; r++)
 #pragma unroll
-      for (int i = 0; i < PLAIN_KEYS; i++) s[r][i] = row(r) < a.rows && key(i) < a.cols ? load_element(a, block, head, (int64_t)head * a.rows + row(r), key(i)) : 0.f;
+      for (int i = 0; i < PLAIN_KEYS; i += 4) {
+        const float4 x = row(r) < a.rows && key(i) < a.cols ? load_four(a, block, head, row(r), key(i)) : make_float4(0.f, 0.f, 0.f, 0.f);
+        s[r][i] = x.x, s[r][i + 1] = x.y, s[r][i + 2] = x.z, s[r][i + 3] = x.w;
+      }
   }
   __device__ void store(const StateArray& a, uint64_t block, int head, const Noise& noise) const {
     if (a.format == STATE_F32) return store(at<float>(block + a.values) + (int64_t)head * a.rows * a.cols, a.rows, a.cols);
@@ -158,9 +161,6 @@ __device__ __forceinline__ uint32_t largest_of_lanes(uint32_t m, int lanes) {
   return m;
 }
 
-// round_four once, for all its callers in a walk.
-static __noinline__ __device__ uint4 round_four_once(int format, float4 x, float inverse, Noise noise, uint32_t element) { return round_four(format, x, inverse, noise, element); }
-
 inline __device__ void HeadState::store_row(const StateArray& a, uint64_t block, int64_t line, bool exists, const float (&x)[PLAIN_KEYS], const Scale& whole, const Noise& noise) {
   float inverse = 1.f;
   if (a.format == STATE_F8) {
@@ -176,24 +176,10 @@ inline __device__ void HeadState::store_row(const StateArray& a, uint64_t block,
     const int key = HeadState::key(i);
     if (a.format == STATE_NVFP4) {
       const uint32_t m = largest_of_lanes(max(max(magnitude(x[i]), magnitude(x[i + 1])), max(magnitude(x[i + 2]), magnitude(x[i + 3]))), 4);
-      const uint32_t code = block_scale(whole, m, noise.stochastic, inverse);
+      const uint32_t code = block_scale_once(whole.scale, whole.inverse, m, noise.stochastic, &inverse);
       if (exists && key % 16 == 0 && key < a.cols) at<uint8_t>(block + a.scales)[line * a.row_scales + key / 16] = code;
     }
-    if (!exists || key >= a.cols) continue;
-    const uint4 code = round_four_once(a.format, make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]), inverse, noise, (uint32_t)(line * a.cols + key));
-    const uint32_t c[4] = {code.x, code.y, code.z, code.w};
-    const uint64_t row = block + a.values + line * a.row_bytes;
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      if (key + e >= a.cols) break;
-      if (a.format == STATE_NVFP4) {
-        if (e % 2 == 0) at<uint8_t>(row)[(key + e) / 2] = c[e] | (key + e + 1 < a.cols ? c[e + 1] << 4 : 0);
-      } else if (a.format == STATE_F8) {
-        at<uint8_t>(row)[key + e] = c[e];
-      } else {
-        at<uint16_t>(row)[key + e] = c[e];
-      }
-    }
+    if (exists && key < a.cols) store_four(a, block, line, key, make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]), inverse, noise);
   }
 }
 
