@@ -42,7 +42,11 @@ func TestWindows(t *testing.T) {
 	}
 	defer dev.Close()
 	rows := map[[2]int]int{}
-	err = Windows(dev, WindowOptions{Windows: []int{4, 8}, Tokens: []int{1, 2, 8}, Rows: 4, Repeats: 1, Small: true}, func(r WindowRow) {
+	o := WindowOptions{Windows: []int{4, 8}, Tokens: []int{1, 2, 8}, Rows: 4, Repeats: 1, Small: true}
+	o.Match = func(_ string, _ int, p kernels.Precision) bool {
+		return p.LP == kernels.StateNVFP4 || p.HP == kernels.StateF32
+	}
+	err = Windows(dev, o, func(r WindowRow) {
 		rows[[2]int{r.T, r.L}]++
 		if !(r.Micro > 0 && r.Flush > 0 && r.Flush <= 1) || r.T == 1 && math.Abs(r.Flush-1/float64(r.L)) > 1e-9 {
 			t.Errorf("%+v", r)
@@ -52,7 +56,7 @@ func TestWindows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pair := range [][2]int{{1, 4}, {1, 8}, {2, 4}, {2, 8}, {8, 8}} {
-		if rows[pair] < 2 { // of two mixers
+		if rows[pair] < 4 { // two mixers, float32 and others
 			t.Errorf("T, L = %v: %d rows", pair, rows[pair])
 		}
 	}
