@@ -126,11 +126,12 @@ func (c coster) attention(context float64) float64 {
 	return 4 * context * float64(c.spec.QHeads*c.spec.HeadDim*c.spec.AttentionLayers)
 }
 
-// prefill is a prompt of n tokens, in the chunked form of the scans with chunks of 64.
-func (c coster) prefill(n int) cost {
-	out := c.weights(n)
-	tokens := float64(n)
-	out.add(tokens*float64(c.kvToken()), tokens*c.attention(tokens/2))
+// prefill is some prompts of n tokens, in the chunked form of the scans with chunks of 64.
+func (c coster) prefill(prompts, n int) cost {
+	out := c.weights(prompts * n)
+	out.flops -= c.head(prompts*(n-1), 0).flops // only the last token of a prompt is looked up in the vocabulary
+	tokens := float64(prompts * n)
+	out.add(tokens*float64(c.kvToken()), tokens*c.attention(float64(n)/2))
 	if d := c.spec.Mamba2; c.spec.Mamba2Layers > 0 {
 		out.add(0, tokens*float64(c.spec.Mamba2Layers)*float64(4*d.Inner()*d.State+2*64*d.Inner()))
 	}

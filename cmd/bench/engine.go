@@ -44,15 +44,15 @@ type engineRow struct {
 }
 
 type engineFlags struct {
-	model                   cli.Model
-	batches                 []int
-	prompt, output, prefill int
-	context                 int
-	tokens                  float64
-	chances                 []float64
-	repeats                 int
-	json, unchecked         bool
-	breakdown               bool
+	model                            cli.Model
+	batches                          []int
+	prompt, output, prefill, prompts int
+	context                          int
+	tokens                           float64
+	chances                          []float64
+	repeats                          int
+	json, unchecked                  bool
+	breakdown                        bool
 
 	synthetic *spec.Synthetic
 }
@@ -63,6 +63,7 @@ func engineCommand(args []string) error {
 	fs.IntSliceVar(&f.batches, "batch", []int{1, 32}, "numbers of sequences at once")
 	fs.IntVar(&f.prompt, "prompt-len", 32, "tokens of a prompt")
 	fs.IntVar(&f.output, "output-len", 128, "tokens that are generated")
+	fs.IntVar(&f.prompts, "prefill-prompts", 1, "prompts of --prefill-len that are computed together")
 	fs.IntVar(&f.prefill, "prefill-len", 2048, "tokens of the prompt whose computation is timed; 0 = none")
 	fs.IntVar(&f.context, "context", 0, "prompts of so many tokens that are declared to be computed: the caches hold made-up numbers; 0 = computed prompts of --prompt-len")
 	fs.Float64Var(&f.tokens, "accept-tokens", 0, "accept drafts by a seeded coin, so many tokens a step on average; 0 = as the model says")
@@ -79,7 +80,7 @@ func engineCommand(args []string) error {
 	if err := f.model.Positional(rest); err != nil {
 		return err
 	}
-	if f.output < 8 || f.prompt < 1 || f.repeats < 1 || f.prefill < 0 || f.context < 0 || slices.Min(f.batches) < 1 {
+	if f.output < 8 || f.prompt < 1 || f.repeats < 1 || f.prefill < 0 || f.prompts < 1 || f.context < 0 || slices.Min(f.batches) < 1 {
 		return cli.Usagef("--output-len must be 8 or more, --prompt-len, --repeats and --batch 1 or more")
 	}
 	if f.context > 0 {
@@ -195,7 +196,7 @@ func (r *engineRun) rows() error {
 	}
 	row, err := r.timePrefill()
 	if err == nil {
-		r.print(row, r.cost.prefill(r.prefill).floor(r.rates))
+		r.print(row, r.cost.prefill(r.prompts, r.prefill).floor(r.rates))
 	}
 	return err
 }
@@ -337,25 +338,30 @@ func listen(s *engine.Sequence) ([]time.Time, error) {
 	}
 }
 
-// timePrefill times one prompt on an idle engine, to its first token.
+// timePrefill times prompts that come at once to an idle engine, until each has its first token.
 func (r *engineRun) timePrefill() (engineRow, error) {
-	e, row := r.engine, engineRow{Mode: "prefill", Sequences: 1, Context: r.prefill / 2, TokensStep: 1, Idle: -1}
+	e, row := r.engine, engineRow{Mode: "prefill", Sequences: r.prompts, Context: r.prefill / 2, TokensStep: 1, Idle: -1}
 	var times []float64
 	for i := range r.repeats + 1 {
 		begin := time.Now()
-		s, err := e.Submit(request(e, r.prefill, 1, uint64(i)))
-		if err != nil {
-			return row, err
+		sequences := make([]*engine.Sequence, r.prompts)
+		for n := range sequences {
+			var err error
+			if sequences[n], err = e.Submit(request(e, r.prefill, 1, uint64(i*r.prompts+n))); err != nil {
+				return row, err
+			}
 		}
-		if _, err := listen(s); err != nil {
-			return row, err
+		for _, s := range sequences {
+			if _, err := listen(s); err != nil {
+				return row, err
+			}
 		}
 		if i > 0 {
 			times = append(times, time.Since(begin).Seconds())
 		}
 	}
 	seconds := median(times)
-	row.TokensSecond, row.StepMillis = float64(r.prefill)/seconds, 1e3*seconds
+	row.TokensSecond, row.StepMillis = float64(r.prompts*r.prefill)/seconds, 1e3*seconds
 	return row, nil
 }
 
