@@ -109,13 +109,13 @@ func (w *walk) score(count int) {
 		dtype = a.cache.DType
 	}
 	t.n, t.ahead, t.begun, t.more = a.dim, 0, 0, 0
-	vectors := a.vectors(w.tile)
+	vectors, tokens := a.vectors(w.tile), bestTokens()
 	for k := 0; k < count; k += tileRows {
 		for i := range t.w {
 			t.w[i] = w.lines.key[min(k+i, count-1)]
 		}
-		for v := 0; v < vectors; v += tileTokens {
-			n := min(tileTokens, vectors-v)
+		for v := 0; v < vectors; v += tokens {
+			n := min(tokens, vectors-v)
 			for i := range n {
 				t.x[i] = address(w.queries[(v+i)*a.dim:])
 			}

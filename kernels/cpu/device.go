@@ -65,7 +65,7 @@ func Open(o Options) (*Device, error) {
 
 // Name tells the instruction set and the number of workers.
 func (d *Device) Name() string {
-	return fmt.Sprintf("cpu (%s, %s, %d threads)", runtime.GOARCH, simdName, d.pool.size())
+	return fmt.Sprintf("cpu (%s, %s, %d threads)", runtime.GOARCH, simd, d.pool.size())
 }
 
 // Activations is F32.

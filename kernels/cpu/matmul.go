@@ -15,6 +15,7 @@ type matmul struct {
 	y       rows      // row of each token
 	add     bool      // Y += instead of Y =
 
+	tokens        int // of a tile
 	length        int // cols rounded up to whole lanes
 	chunk         int // columns of a pass
 	block, blocks int // matrix rows a task, tasks a group and panel
@@ -23,7 +24,7 @@ type matmul struct {
 
 const (
 	// fewTokens are read as they come; more are packed.
-	fewTokens = tileTokens
+	fewTokens = 3
 	// manyTokens pass one by one by all rows of a block, in chunks of chunkColumns that fit the first-level cache. Fewer
 	// are passed by the rows one by one, in chunks that keep chunkBytes of them in the second-level cache.
 	manyTokens   = 48
@@ -46,7 +47,7 @@ func rowStride(n int) int { return (n+15)&^15 | 16 }
 
 // prepare sets everything but the operands; most is the largest number of tokens of a group.
 func (m *matmul) prepare(w *weight, workers, most int) {
-	m.weight, m.length, m.chunk = w, paddedLength(w.cols), chunkColumns
+	m.weight, m.tokens, m.length, m.chunk = w, bestTokens(), paddedLength(w.cols), chunkColumns
 	if most < manyTokens {
 		m.chunk = max(chunkColumns, min(chunkBytes/(4*most), maxTileLength)&^(chunkColumns-1))
 	}
@@ -109,7 +110,7 @@ func (m *matmul) do(i, worker int) {
 func (p *pass) cut(s *scratch) {
 	lanes, wide := 0, 0
 	if p.matmul.chunk < p.length {
-		lanes = tiles(p.to-p.from, tileRows) * tiles(p.last-p.first, tileTokens) * laneFloats
+		lanes = tiles(p.to-p.from, tileRows) * tiles(p.last-p.first, p.tokens) * p.tokens * laneFloats
 	}
 	if !p.weight.direct() {
 		wide = (p.to - p.from) * rowStride(p.matmul.chunk)
@@ -132,14 +133,14 @@ func (p *pass) chunk(column int) {
 	if p.last-p.first < manyTokens {
 		for r := p.from; r < p.to; r += tileRows {
 			p.rows(r, column)
-			for token := p.first; token < p.last; token += tileTokens {
+			for token := p.first; token < p.last; token += p.tokens {
 				p.multiply(r, token, column)
 				t.ahead = 0
 			}
 		}
 		return
 	}
-	for token := p.first; token < p.last; token += tileTokens {
+	for token := p.first; token < p.last; token += p.tokens {
 		for r := p.from; r < p.to; r += tileRows {
 			p.rows(r, column)
 			t.ahead = 0
@@ -168,13 +169,13 @@ func (p *pass) rows(r, column int) {
 
 // multiply runs the tile for tokens from token on and stores what exists of it.
 func (p *pass) multiply(r, token, column int) {
-	t, tokens := p.tile, min(tileTokens, p.last-token)
+	t, tokens := p.tile, min(p.tokens, p.last-token)
 	for i := range tokens {
 		t.x[i] = p.x[token+i] + uintptr(4*column)
 	}
 	if len(p.lanes) > 0 {
-		at := (r-p.from)/tileRows*tiles(p.last-p.first, tileTokens) + (token-p.first)/tileTokens
-		t.lanes = address(p.lanes[at*laneFloats:])
+		at := (r-p.from)/tileRows*tiles(p.last-p.first, p.tokens) + (token-p.first)/p.tokens
+		t.lanes = address(p.lanes[at*p.tokens*laneFloats:])
 	}
 	dtype := kernels.F32
 	if p.weight.direct() {

@@ -49,7 +49,9 @@ func matrix(t testing.TB, d *Device, rows, cols, stride int, values []float32) k
 	return m
 }
 
-func TestLinear(t *testing.T) {
+func TestLinear(t *testing.T) { eachLevel(t, eachLinear) }
+
+func eachLinear(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for _, threads := range []int{1, 2, 5} {
 		d := open(t, threads)
@@ -157,7 +159,7 @@ func BenchmarkLinear(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			for _, m := range []int{1, 2, 4, 8, 64} {
+			for _, m := range []int{1, 2, 4, 8, 64, 512} {
 				x, y := matrix(b, d, m, k, k, random(r, m*k)), matrix(b, d, m, n, n, nil)
 				p := kernels.ProgramFunc(func(o kernels.Ops) { o.Linear(kernels.Linear{X: x, Y: y, W: w}) })
 				b.Run(fmt.Sprintf("%s/%dx%d/m%d", dtype, n, k, m), func(b *testing.B) {

@@ -32,7 +32,7 @@ func (d *Device) MeasuredRates() (read, flops float64, err error) {
 			p.kind = probeRead
 			read = max(read, probeBytes/p.timed(d.pool, probeBytes/probeBlock))
 			p.kind = probeFMA
-			flops = max(flops, float64(tasks)*probeLoops*fmaLoopFlops/p.timed(d.pool, tasks))
+			flops = max(flops, float64(tasks*probeLoops*fmaLoopFlops())/p.timed(d.pool, tasks))
 		}
 	}))
 	return read, flops, d.Wait(d.Mark())

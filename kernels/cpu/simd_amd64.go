@@ -4,11 +4,21 @@ package cpu
 
 import "golang.org/x/sys/cpu"
 
-// hasAVX2 tells that the assembly may run.
-var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasFMA && cpu.X86.HasF16C
+// bestLevel is what the processor and the operating system offer. avx512 is everything that server processors have had
+// since Skylake; the environment variable GODEBUG=cpu.avx512f=off switches it off.
+func bestLevel() level {
+	x := &cpu.X86
+	switch {
+	case !x.HasAVX2 || !x.HasFMA || !x.HasF16C:
+		return generic
+	case !x.HasBMI2 || !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
+		return avx2
+	}
+	return avx512
+}
 
-var simdName = map[bool]string{true: "avx2", false: "generic"}[hasAVX2]
-
+// dotAVX2 has 32 running sums, which bound its speed: wider registers would not help.
+//
 //go:noescape
 func dotAVX2(a, b *float32, n int) float32
 
@@ -17,6 +27,15 @@ func axpyAVX2(a float32, x, y *float32, n int)
 
 //go:noescape
 func scaleAVX2(a float32, x *float32, n int)
+
+//go:noescape
+func axpyAVX512(a float32, x, y *float32, n int)
+
+//go:noescape
+func scaleAVX512(a float32, x *float32, n int)
+
+//go:noescape
+func expAVX512(dst, x *float32, n int)
 
 // expAVX2 is expGo for n a multiple of 8.
 //
@@ -29,7 +48,7 @@ const longest = 1 << 16
 
 // dot is the inner product of a and b; the order of summation depends on len(a) only. b is at least as long as a.
 func dot(a, b []float32) float32 {
-	if !hasAVX2 {
+	if simd < avx2 {
 		return dotGo(a, b)
 	}
 	var sum float32
@@ -45,38 +64,51 @@ func dot(a, b []float32) float32 {
 
 // axpy adds a*x to y; y is at least as long as x.
 func axpy(a float32, x, y []float32) {
-	if !hasAVX2 {
+	if simd < avx2 {
 		axpyGo(a, x, y)
 		return
 	}
 	y = y[:len(x)]
 	for len(x) > 0 {
 		n := min(len(x), longest)
-		axpyAVX2(a, &x[0], &y[0], n)
+		if simd == avx512 {
+			axpyAVX512(a, &x[0], &y[0], n)
+		} else {
+			axpyAVX2(a, &x[0], &y[0], n)
+		}
 		x, y = x[n:], y[n:]
 	}
 }
 
 // scale multiplies x by a.
 func scale(a float32, x []float32) {
-	if !hasAVX2 {
+	if simd < avx2 {
 		scaleGo(a, x)
 		return
 	}
 	for len(x) > 0 {
 		n := min(len(x), longest)
-		scaleAVX2(a, &x[0], n)
+		if simd == avx512 {
+			scaleAVX512(a, &x[0], n)
+		} else {
+			scaleAVX2(a, &x[0], n)
+		}
 		x = x[n:]
 	}
 }
 
 // exp writes e^x to dst, which is at least as long and may be x. What an element gives does not depend on its place.
 func exp(dst, x []float32) {
-	if !hasAVX2 {
+	if simd < avx2 {
 		expGo(dst, x)
 		return
 	}
 	dst = dst[:len(x)]
+	for simd == avx512 && len(x) > 0 {
+		n := min(len(x), longest)
+		expAVX512(&dst[0], &x[0], n)
+		dst, x = dst[n:], x[n:]
+	}
 	for len(x) >= 8 {
 		n := min(len(x), longest) &^ 7
 		expAVX2(&dst[0], &x[0], n)
@@ -95,14 +127,22 @@ func exp(dst, x []float32) {
 //go:noescape
 func addRowsAVX2(sum *float32, row *uintptr, factor *float32, count, n int)
 
+//go:noescape
+func addRowsAVX512(sum *float32, row *uintptr, factor *float32, count, n int)
+
 // addRows is addRowsGo; a call works on at most blockTokens rows of one head.
 func addRows(sum []float32, row []uintptr, factor []float32) {
-	if !hasAVX2 {
+	if simd < avx2 {
 		addRowsGo(sum, row, factor)
 		return
 	}
 	factor = factor[:len(row)]
-	if len(row) > 0 && len(sum) > 0 {
+	if len(row) == 0 || len(sum) == 0 {
+		return
+	}
+	if simd == avx512 {
+		addRowsAVX512(&sum[0], &row[0], &factor[0], len(row), len(sum))
+	} else {
 		addRowsAVX2(&sum[0], &row[0], &factor[0], len(row), len(sum))
 	}
 }
@@ -110,10 +150,13 @@ func addRows(sum []float32, row []uintptr, factor []float32) {
 //go:noescape
 func addRows3AVX2(sum0, sum1, sum2 *float32, row *uintptr, factor0, factor1, factor2 *float32, count, n int)
 
+//go:noescape
+func addRows3AVX512(sum0, sum1, sum2 *float32, row *uintptr, factor0, factor1, factor2 *float32, count, n int)
+
 // addRows3 is addRows for three sums over the same rows: the same bits, and a row is loaded once.
 func addRows3(sum [3][]float32, row []uintptr, factor [3][]float32) {
 	n, count := len(sum[0]), len(row)
-	if !hasAVX2 || n == 0 || count == 0 {
+	if simd < avx2 || n == 0 || count == 0 {
 		for i := range sum {
 			addRows(sum[i], row, factor[i])
 		}
@@ -122,5 +165,9 @@ func addRows3(sum [3][]float32, row []uintptr, factor [3][]float32) {
 	for i := range sum {
 		_, _ = sum[i][n-1], factor[i][count-1]
 	}
-	addRows3AVX2(&sum[0][0], &sum[1][0], &sum[2][0], &row[0], &factor[0][0], &factor[1][0], &factor[2][0], count, n)
+	if simd == avx512 {
+		addRows3AVX512(&sum[0][0], &sum[1][0], &sum[2][0], &row[0], &factor[0][0], &factor[1][0], &factor[2][0], count, n)
+	} else {
+		addRows3AVX2(&sum[0][0], &sum[1][0], &sum[2][0], &row[0], &factor[0][0], &factor[1][0], &factor[2][0], count, n)
+	}
 }

@@ -154,37 +154,37 @@ scaleDone:
 	RET
 
 // The constants of expGo.
-DATA expTable<>+0(SB)/4, $0xc2d00000  // expLowest
-DATA expTable<>+4(SB)/4, $0x42b20000  // expHighest
-DATA expTable<>+8(SB)/4, $0x3fb8aa3b  // invLn2
-DATA expTable<>+12(SB)/4, $0x3f317000 // ln2Hi
-DATA expTable<>+16(SB)/4, $0x3805fdf4 // ln2Lo
-DATA expTable<>+20(SB)/4, $0x3ab6887e // expQ4
-DATA expTable<>+24(SB)/4, $0x3c0905b1 // expQ3
-DATA expTable<>+28(SB)/4, $0x3d2aaa8d // expQ2
-DATA expTable<>+32(SB)/4, $0x3e2aaa6f // expQ1
-DATA expTable<>+36(SB)/4, $0x3f000000 // 0.5
-DATA expTable<>+40(SB)/4, $0x3f800000 // 1
-DATA expTable<>+44(SB)/4, $127
-GLOBL expTable<>(SB), RODATA|NOPTR, $48
+DATA ·expTable+0(SB)/4, $0xc2d00000  // expLowest
+DATA ·expTable+4(SB)/4, $0x42b20000  // expHighest
+DATA ·expTable+8(SB)/4, $0x3fb8aa3b  // invLn2
+DATA ·expTable+12(SB)/4, $0x3f317000 // ln2Hi
+DATA ·expTable+16(SB)/4, $0x3805fdf4 // ln2Lo
+DATA ·expTable+20(SB)/4, $0x3ab6887e // expQ4
+DATA ·expTable+24(SB)/4, $0x3c0905b1 // expQ3
+DATA ·expTable+28(SB)/4, $0x3d2aaa8d // expQ2
+DATA ·expTable+32(SB)/4, $0x3e2aaa6f // expQ1
+DATA ·expTable+36(SB)/4, $0x3f000000 // 0.5
+DATA ·expTable+40(SB)/4, $0x3f800000 // 1
+DATA ·expTable+44(SB)/4, $127
+GLOBL ·expTable(SB), RODATA|NOPTR, $48
 
 // func expAVX2(dst, x *float32, n int)
 TEXT ·expAVX2(SB), NOSPLIT, $0-24
 	MOVQ         dst+0(FP), DI
 	MOVQ         x+8(FP), SI
 	MOVQ         n+16(FP), CX
-	VBROADCASTSS expTable<>+0(SB), Y4
-	VBROADCASTSS expTable<>+4(SB), Y5
-	VBROADCASTSS expTable<>+8(SB), Y6
-	VBROADCASTSS expTable<>+12(SB), Y7
-	VBROADCASTSS expTable<>+16(SB), Y8
-	VBROADCASTSS expTable<>+20(SB), Y9
-	VBROADCASTSS expTable<>+24(SB), Y10
-	VBROADCASTSS expTable<>+28(SB), Y11
-	VBROADCASTSS expTable<>+32(SB), Y12
-	VBROADCASTSS expTable<>+36(SB), Y13
-	VBROADCASTSS expTable<>+40(SB), Y14
-	VPBROADCASTD expTable<>+44(SB), Y15
+	VBROADCASTSS ·expTable+0(SB), Y4
+	VBROADCASTSS ·expTable+4(SB), Y5
+	VBROADCASTSS ·expTable+8(SB), Y6
+	VBROADCASTSS ·expTable+12(SB), Y7
+	VBROADCASTSS ·expTable+16(SB), Y8
+	VBROADCASTSS ·expTable+20(SB), Y9
+	VBROADCASTSS ·expTable+24(SB), Y10
+	VBROADCASTSS ·expTable+28(SB), Y11
+	VBROADCASTSS ·expTable+32(SB), Y12
+	VBROADCASTSS ·expTable+36(SB), Y13
+	VBROADCASTSS ·expTable+40(SB), Y14
+	VPBROADCASTD ·expTable+44(SB), Y15
 
 expLoop:
 	VMOVUPS      (SI), Y0

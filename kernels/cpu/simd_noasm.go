@@ -2,7 +2,7 @@
 
 package cpu
 
-const simdName = "generic"
+func bestLevel() level { return generic }
 
 // dot is the inner product of a and b; the order of summation depends on len(a) only. b is at least as long as a.
 func dot(a, b []float32) float32 { return dotGo(a, b) }

@@ -18,7 +18,9 @@ func random(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-func TestDot(t *testing.T) {
+func TestDot(t *testing.T) { eachLevel(t, testDot) }
+
+func testDot(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, n := range lengths {
 		a, b := random(r, n), random(r, n+3)
@@ -36,7 +38,9 @@ func TestDot(t *testing.T) {
 }
 
 // Whole numbers make sums exact in any order, so that each lane and tail must be in place.
-func TestDotExact(t *testing.T) {
+func TestDotExact(t *testing.T) { eachLevel(t, testDotExact) }
+
+func testDotExact(t *testing.T) {
 	for _, n := range lengths {
 		a, b := make([]float32, n), make([]float32, n)
 		for i := range a {
@@ -48,7 +52,9 @@ func TestDotExact(t *testing.T) {
 	}
 }
 
-func TestAxpyAndScale(t *testing.T) {
+func TestAxpyAndScale(t *testing.T) { eachLevel(t, testAxpyAndScale) }
+
+func testAxpyAndScale(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for _, n := range lengths {
 		x, y := random(r, n), random(r, n+1)
@@ -88,7 +94,9 @@ func ulps(got float32, want float64) float64 {
 	return math.Abs(float64(got)-want) / math.Abs(unit)
 }
 
-func TestExp(t *testing.T) {
+func TestExp(t *testing.T) { eachLevel(t, testExp) }
+
+func testExp(t *testing.T) {
 	inf := float32(math.Inf(1))
 	x := []float32{0, float32(math.Copysign(0, -1)), 1, -1, inf, -inf, float32(math.NaN()), 88.72, 88.73, 1e30, -1e30,
 		-87.3, -87.4, -95, -103, -103.9, -104, -200, 1e-30, -1e-8}
@@ -116,6 +124,10 @@ func TestExp(t *testing.T) {
 }
 
 func TestExpIgnoresPlaceAndAllowsAliases(t *testing.T) {
+	eachLevel(t, testExpIgnoresPlaceAndAllowsAliases)
+}
+
+func testExpIgnoresPlaceAndAllowsAliases(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	x := random(r, 100)
 	whole := make([]float32, 100)
@@ -152,7 +164,9 @@ func BenchmarkExp(b *testing.B) {
 	}
 }
 
-func TestAddRows(t *testing.T) {
+func TestAddRows(t *testing.T) { eachLevel(t, testAddRows) }
+
+func testAddRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	for _, n := range []int{8, 16, 56, 64, 72, 128, 200} {
 		for _, count := range []int{0, 1, 5, blockTokens} {
@@ -177,7 +191,7 @@ func TestAddRows(t *testing.T) {
 				t.Fatalf("%d rows of %d: three at a time differ", count, n)
 			}
 			for i := range want {
-				if simdName == "avx2" && sum[i] != want[i] || math.Abs(float64(ref[i]-want[i])) > 1e-4 {
+				if simd >= avx2 && sum[i] != want[i] || math.Abs(float64(ref[i]-want[i])) > 1e-4 {
 					t.Fatalf("%d rows of %d, column %d: %v and %v, want %v", count, n, i, sum[i], ref[i], want[i])
 				}
 			}

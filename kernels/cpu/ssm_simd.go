@@ -33,7 +33,7 @@ func product(dst tile, beta float32, src, a, b tile, m, n, k int) {
 		_, _ = a.data[(m-1)*a.rows+(k-1)*a.cols], b.data[(k-1)*b.rows+n-1]
 	}
 	whole := 0
-	if ssmSIMD && k > 0 {
+	if simd >= avx2 && k > 0 {
 		whole = n &^ 15
 		productWhole(dst, beta, src, a, b, m, whole, k)
 	}
@@ -47,31 +47,49 @@ func product(dst tile, beta float32, src, a, b tile, m, n, k int) {
 // smallFactor is how many floats of b stay in the first cache while dst and src stream past.
 const smallFactor = 4096
 
-// productWhole is n columns, a multiple of 16: row by row for a small b, so that a state is read and written in order,
-// else sixteen columns after another.
+// productWhole is n columns, a multiple of 16.
 func productWhole(dst tile, beta float32, src, a, b tile, m, n, k int) {
-	if k*n <= smallFactor {
-		for i := 0; i < m; i += 4 {
-			for j := 0; j < n; j += 16 {
-				productTile(dst, beta, src, a, b, i, j, min(4, m-i), k)
+	height, width := 0, 0
+	if simd == avx512 {
+		height, width = m&^7, n&^31
+		productTiles(dst, beta, src, a, b, tileRange{0, height, 8}, tileRange{0, width, 32}, k)
+		productTiles(dst, beta, src, a, b, tileRange{0, height, 4}, tileRange{width, n, 16}, k)
+	}
+	productTiles(dst, beta, src, a, b, tileRange{height, m, 4}, tileRange{0, n, 16}, k)
+}
+
+// tileRange is rows or columns from .. to-1 in steps of a tile.
+type tileRange struct{ from, to, step int }
+
+// productTiles goes row by row for a small b, so that a state is read and written in order, else one tile's columns
+// after another.
+func productTiles(dst tile, beta float32, src, a, b tile, rows, columns tileRange, k int) {
+	if k*columns.to <= smallFactor {
+		for i := rows.from; i < rows.to; i += rows.step {
+			for j := columns.from; j < columns.to; j += columns.step {
+				productTile(dst, beta, src, a, b, i, j, min(rows.step, rows.to-i), k)
 			}
 		}
 		return
 	}
-	for j := 0; j < n; j += 16 {
-		for i := 0; i < m; i += 4 {
-			productTile(dst, beta, src, a, b, i, j, min(4, m-i), k)
+	for j := columns.from; j < columns.to; j += columns.step {
+		for i := rows.from; i < rows.to; i += rows.step {
+			productTile(dst, beta, src, a, b, i, j, min(rows.step, rows.to-i), k)
 		}
 	}
 }
 
-// productTile is up to four rows and sixteen columns.
+// productTile is up to four rows and sixteen columns, or eight rows and thirty-two columns.
 func productTile(dst tile, beta float32, src, a, b tile, i, j, rows, k int) {
 	var from *float32
 	if src.data != nil {
-		_, from = src.at(i+rows-1, j+15), src.at(i, j)
+		_, from = src.at(i+rows-1, j+max(16, 4*rows)-1), src.at(i, j)
 	}
-	if rows == 4 {
+	switch rows {
+	case 8:
+		tile8x32(dst.at(i, j), from, a.at(i, 0), b.at(0, j), dst.rows, src.rows, a.rows, a.cols, b.rows, k, beta)
+		return
+	case 4:
 		tile4x16(dst.at(i, j), from, a.at(i, 0), b.at(0, j), dst.rows, src.rows, a.rows, a.cols, b.rows, k, beta)
 		return
 	}
@@ -103,7 +121,7 @@ func dots(out []float32, a tile, v []float32, m int) {
 	n := len(v)
 	_, _ = out[m-1], a.data[(m-1)*a.rows+n-1]
 	whole := 0
-	if ssmSIMD {
+	if simd >= avx2 {
 		whole = n &^ 7
 	}
 	if whole == 0 {
@@ -134,18 +152,29 @@ func dotsWhole(out []float32, a tile, v []float32, m, n int) {
 
 // prefetch asks for n floats that lie ahead floats after p, which may be anywhere.
 func prefetch(p *float32, ahead, n int) {
-	if ssmSIMD && n >= 16 {
+	if simd >= avx2 && n >= 16 {
 		prefetch64(p, 4*ahead, n/16)
 	}
 }
 
+// wholeFloats is how many of n elements the assembly takes: whole eights at every level, so that the levels give the
+// same bits.
+func wholeFloats(n int) int {
+	if simd == generic {
+		return 0
+	}
+	return n &^ 7
+}
+
 // siluMul is out = siluOf(z) * y; out may be z or y.
 func siluMul(out, z, y []float32) {
-	n := 0
-	if n = len(out) &^ 7; ssmSIMD && n > 0 {
+	n := wholeFloats(len(out))
+	switch {
+	case n == 0:
+	case simd == avx512:
+		siluMul16(&out[0], &z[:n][0], &y[:n][0], n)
+	default:
 		siluMul8(&out[0], &z[:n][0], &y[:n][0], n)
-	} else {
-		n = 0
 	}
 	for i := n; i < len(out); i++ {
 		out[i] = siluOf(z[i]) * y[i]
@@ -154,13 +183,16 @@ func siluMul(out, z, y []float32) {
 
 // scaleMul is out = a * x * w; without w, a * x.
 func scaleMul(out, x, w []float32, a float32) {
-	n := 0
-	if ssmSIMD && len(out) >= 8 {
-		n = len(out) &^ 7
+	n := wholeFloats(len(out))
+	if n > 0 {
 		if _ = x[n-1]; w != nil {
 			_ = w[n-1]
 		}
-		scaleMul8(&out[0], &x[0], unsafe.SliceData(w), n, a)
+		if simd == avx512 {
+			scaleMul16(&out[0], &x[0], unsafe.SliceData(w), n, a)
+		} else {
+			scaleMul8(&out[0], &x[0], unsafe.SliceData(w), n, a)
+		}
 	}
 	for i := n; i < len(out); i++ {
 		out[i] = a * x[i]
@@ -174,10 +206,8 @@ func scaleMul(out, x, w []float32, a float32) {
 // [len(out), len(x)] and rows x from the oldest to the token's own. bias may be nil.
 func convSilu(out, w, bias []float32, x [][]float32) {
 	n := 0
-	if taps := len(x); ssmSIMD && taps == 4 && len(out) >= 8 {
-		n = len(out) &^ 7
-		_ = w[4*n-1]
-		convSilu8(&out[0], &w[0], unsafe.SliceData(bias), &x[0][:n][0], &x[1][:n][0], &x[2][:n][0], &x[3][:n][0], n)
+	if taps := len(x); simd >= avx2 && taps == 4 {
+		n = convSilu4(out, w, bias, x)
 	}
 	for c := n; c < len(out); c++ {
 		var sum float32
@@ -189,6 +219,25 @@ func convSilu(out, w, bias []float32, x [][]float32) {
 		}
 		out[c] = siluOf(sum)
 	}
+}
+
+// convSilu4 is convSilu of four taps for a leading part of out, whose length it returns.
+func convSilu4(out, w, bias []float32, x [][]float32) int {
+	whole, done := len(out)&^7, 0
+	_ = w[:4*whole]
+	if wide := whole &^ 15; simd == avx512 && wide > 0 {
+		convSilu16(&out[0], &w[0], unsafe.SliceData(bias), &x[0][:wide][0], &x[1][:wide][0], &x[2][:wide][0], &x[3][:wide][0], wide)
+		done = wide
+	}
+	if done == whole {
+		return whole
+	}
+	if bias != nil {
+		bias = bias[done:whole]
+	}
+	convSilu8(&out[done], &w[4*done], unsafe.SliceData(bias), &x[0][done:whole][0], &x[1][done:whole][0],
+		&x[2][done:whole][0], &x[3][done:whole][0], whole-done)
+	return whole
 }
 
 func siluOf(x float32) float32 { return x * float32(logistic(float64(x))) }
@@ -206,7 +255,7 @@ func softplus(x float64) float64 {
 // transpose is dst [n, m] = src [m, n] with rows and columns exchanged.
 func transpose(dst, src tile, m, n int) {
 	wholeRows, wholeColumns := 0, 0
-	if ssmSIMD {
+	if simd >= avx2 {
 		wholeRows, wholeColumns = m&^7, n&^7
 	}
 	for i := 0; i < wholeRows; i += 8 {

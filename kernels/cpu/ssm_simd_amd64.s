@@ -3,14 +3,14 @@
 #include "textflag.h"
 
 #define CONST8(off, bits) \
-	DATA ssmConst<>+(off+0)(SB)/4, $bits; \
-	DATA ssmConst<>+(off+4)(SB)/4, $bits; \
-	DATA ssmConst<>+(off+8)(SB)/4, $bits; \
-	DATA ssmConst<>+(off+12)(SB)/4, $bits; \
-	DATA ssmConst<>+(off+16)(SB)/4, $bits; \
-	DATA ssmConst<>+(off+20)(SB)/4, $bits; \
-	DATA ssmConst<>+(off+24)(SB)/4, $bits; \
-	DATA ssmConst<>+(off+28)(SB)/4, $bits
+	DATA ·siluTable+(off+0)(SB)/4, $bits; \
+	DATA ·siluTable+(off+4)(SB)/4, $bits; \
+	DATA ·siluTable+(off+8)(SB)/4, $bits; \
+	DATA ·siluTable+(off+12)(SB)/4, $bits; \
+	DATA ·siluTable+(off+16)(SB)/4, $bits; \
+	DATA ·siluTable+(off+20)(SB)/4, $bits; \
+	DATA ·siluTable+(off+24)(SB)/4, $bits; \
+	DATA ·siluTable+(off+28)(SB)/4, $bits
 
 // Constants of exp, eight times each: bounds of the argument, 1/ln 2, ln 2 in two parts, 1/7! .. 1/2!, 1, sign bit.
 CONST8(0, 0x42b00000)   // 88
@@ -26,29 +26,29 @@ CONST8(288, 0x3e2aaaab) // 1/6
 CONST8(320, 0x3f000000) // 1/2
 CONST8(352, 0x3f800000) // 1
 CONST8(384, 0x80000000) // sign
-GLOBL ssmConst<>(SB), RODATA|NOPTR, $416
+GLOBL ·siluTable(SB), RODATA|NOPTR, $416
 
 // Y0 = Y0 / (1 + exp(-Y0)); uses Y1, Y2, Y3.
 #define SILU \
-	VXORPS ssmConst<>+384(SB), Y0, Y1; \
-	VMINPS ssmConst<>+0(SB), Y1, Y1; \
-	VMAXPS ssmConst<>+32(SB), Y1, Y1; \
-	VMULPS ssmConst<>+64(SB), Y1, Y2; \
+	VXORPS ·siluTable+384(SB), Y0, Y1; \
+	VMINPS ·siluTable+0(SB), Y1, Y1; \
+	VMAXPS ·siluTable+32(SB), Y1, Y1; \
+	VMULPS ·siluTable+64(SB), Y1, Y2; \
 	VROUNDPS $0, Y2, Y2; \
-	VFNMADD231PS ssmConst<>+96(SB), Y2, Y1; \
-	VFNMADD231PS ssmConst<>+128(SB), Y2, Y1; \
-	VMOVUPS ssmConst<>+160(SB), Y3; \
-	VFMADD213PS ssmConst<>+192(SB), Y1, Y3; \
-	VFMADD213PS ssmConst<>+224(SB), Y1, Y3; \
-	VFMADD213PS ssmConst<>+256(SB), Y1, Y3; \
-	VFMADD213PS ssmConst<>+288(SB), Y1, Y3; \
-	VFMADD213PS ssmConst<>+320(SB), Y1, Y3; \
-	VFMADD213PS ssmConst<>+352(SB), Y1, Y3; \
-	VFMADD213PS ssmConst<>+352(SB), Y1, Y3; \
+	VFNMADD231PS ·siluTable+96(SB), Y2, Y1; \
+	VFNMADD231PS ·siluTable+128(SB), Y2, Y1; \
+	VMOVUPS ·siluTable+160(SB), Y3; \
+	VFMADD213PS ·siluTable+192(SB), Y1, Y3; \
+	VFMADD213PS ·siluTable+224(SB), Y1, Y3; \
+	VFMADD213PS ·siluTable+256(SB), Y1, Y3; \
+	VFMADD213PS ·siluTable+288(SB), Y1, Y3; \
+	VFMADD213PS ·siluTable+320(SB), Y1, Y3; \
+	VFMADD213PS ·siluTable+352(SB), Y1, Y3; \
+	VFMADD213PS ·siluTable+352(SB), Y1, Y3; \
 	VCVTPS2DQ Y2, Y2; \
 	VPSLLD $23, Y2, Y2; \
 	VPADDD Y2, Y3, Y3; \
-	VADDPS ssmConst<>+352(SB), Y3, Y3; \
+	VADDPS ·siluTable+352(SB), Y3, Y3; \
 	VDIVPS Y3, Y0, Y0
 
 // func siluMul8(out, z, y *float32, n int)

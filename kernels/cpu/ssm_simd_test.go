@@ -23,7 +23,9 @@ func near(t *testing.T, what string, got float32, want, size float64, n int) {
 	}
 }
 
-func TestProduct(t *testing.T) {
+func TestProduct(t *testing.T) { eachLevel(t, testProduct) }
+
+func testProduct(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, s := range [][3]int{{1, 1, 1}, {4, 16, 1}, {3, 15, 2}, {5, 17, 7}, {8, 32, 64}, {9, 50, 33}, {1, 128, 20}, {4, 16, 0}, {0, 5, 5}, {5, 0, 5}} {
 		for _, flip := range []bool{false, true} {
@@ -70,7 +72,9 @@ func checkProduct(t *testing.T, dst, src, a, b tile, m, n, k int) {
 }
 
 // TestProductCut cuts k and m: no bit may change.
-func TestProductCut(t *testing.T) {
+func TestProductCut(t *testing.T) { eachLevel(t, testProductCut) }
+
+func testProductCut(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	m, n, k := 7, 20, 19
 	a, b := grid(randoms(r, m*k), k), grid(randoms(r, k*n), n)
@@ -88,7 +92,9 @@ func TestProductCut(t *testing.T) {
 	}
 }
 
-func TestDots(t *testing.T) {
+func TestDots(t *testing.T) { eachLevel(t, testDots) }
+
+func testDots(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for _, n := range []int{1, 7, 8, 13, 16, 24, 128} {
 		for m := range 20 {
@@ -114,7 +120,9 @@ func TestDots(t *testing.T) {
 	}
 }
 
-func TestSiluMul(t *testing.T) {
+func TestSiluMul(t *testing.T) { eachLevel(t, testSiluMul) }
+
+func testSiluMul(t *testing.T) {
 	var z []float32
 	for x := -120.0; x < 120; x += 0.037 {
 		z = append(z, float32(x))
@@ -146,7 +154,9 @@ func TestSiluMul(t *testing.T) {
 	}
 }
 
-func TestConvSilu(t *testing.T) {
+func TestConvSilu(t *testing.T) { eachLevel(t, testConvSilu) }
+
+func testConvSilu(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	for _, taps := range []int{1, 2, 4, 5} {
 		for _, n := range []int{1, 8, 11, 40} {
@@ -172,7 +182,9 @@ func TestConvSilu(t *testing.T) {
 	}
 }
 
-func TestScaleMul(t *testing.T) {
+func TestScaleMul(t *testing.T) { eachLevel(t, testScaleMul) }
+
+func testScaleMul(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for _, n := range []int{1, 8, 13} {
 		x, w, out := randoms(r, n), randoms(r, n), make([]float32, n)
@@ -191,7 +203,9 @@ func TestScaleMul(t *testing.T) {
 	}
 }
 
-func TestTranspose(t *testing.T) {
+func TestTranspose(t *testing.T) { eachLevel(t, testTranspose) }
+
+func testTranspose(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	for _, s := range [][2]int{{1, 1}, {5, 7}, {8, 8}, {9, 8}, {8, 17}, {24, 16}} {
 		m, n := s[0], s[1]

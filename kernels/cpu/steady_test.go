@@ -225,7 +225,9 @@ func (f *fixture) results() []byte {
 
 var cacheTypes = []kernels.DType{kernels.F32, kernels.BF16, kernels.F8E4M3}
 
-func TestThreadsDoNotChangeResults(t *testing.T) {
+func TestThreadsDoNotChangeResults(t *testing.T) { eachLevel(t, testThreadsDoNotChangeResults) }
+
+func testThreadsDoNotChangeResults(t *testing.T) {
 	for _, dtype := range cacheTypes {
 		var want []byte
 		for _, threads := range []int{1, 2, 5} {
@@ -250,7 +252,9 @@ func TestOperationsDoNotAllocate(t *testing.T) {
 }
 
 // Cutting a context into other chunks, or asking for one token alone, changes no bit of attention.
-func TestAttentionIgnoresChunks(t *testing.T) {
+func TestAttentionIgnoresChunks(t *testing.T) { eachLevel(t, testAttentionIgnoresChunks) }
+
+func testAttentionIgnoresChunks(t *testing.T) {
 	for _, dtype := range cacheTypes {
 		f := newFixture(t, 2, dtype)
 		const n, width = 100, fixtureHeads * fixtureDim

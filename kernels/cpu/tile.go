@@ -8,9 +8,9 @@ import (
 
 // Shape of a tile.
 const (
-	tileRows   = 4 // stored rows: of a weight, or keys
-	tileTokens = 3 // float32 rows at most
-	tileLanes  = 8 // running sums of a product
+	tileRows   = 4  // stored rows: of a weight, or keys
+	tileTokens = 12 // float32 rows at most, see bestTokens
+	tileLanes  = 8  // running sums of a product
 )
 
 // dotTile is the inner products of tileRows stored rows w with up to tileTokens float32 rows x. A product is summed in
@@ -22,14 +22,22 @@ type dotTile struct {
 	x     [tileTokens]uintptr
 	n     int     // length of all rows, a multiple of tileStep
 	ahead int     // the same place of the rows w, this many bytes ahead, is prefetched
-	lanes uintptr // [tileTokens][tileRows][tileLanes] float32 between the calls of a product
+	lanes uintptr // [bestTokens()][tileRows][tileLanes] float32 between the calls of a product
 	begun int     // 1: go on from lanes
 	more  int     // 1: leave the sums in lanes, out is not written
 	out   [tileTokens * tileRows]float32
 }
 
-// laneFloats is the size of dotTile.lanes.
-const laneFloats = tileTokens * tileRows * tileLanes
+// laneFloats is what a row x takes of dotTile.lanes.
+const laneFloats = tileRows * tileLanes
+
+// bestTokens is how many rows x make the best use of the registers.
+func bestTokens() int {
+	if simd == avx512 {
+		return tileTokens
+	}
+	return 3
+}
 
 // tileStep is what the length of rows w must be a multiple of, 0 for types that must be widened to F32 first.
 func tileStep(t kernels.DType) int {
@@ -45,14 +53,15 @@ func tileStep(t kernels.DType) int {
 // fits reports whether rows of n elements can be multiplied as stored.
 func fits(t kernels.DType, n int) bool { return tileStep(t) != 0 && n%tileStep(t) == 0 }
 
-// maxTileLength is the longest row of one assembly call: 12 products of it take about 50 us.
+// maxTileLength is the longest row of one assembly call: 12 products of it take about 50 us. Callers with more tokens
+// keep rows shorter, see matmul.prepare.
 const maxTileLength = 1 << 17
 
 // tileGo is the reference: out[x*tileRows+w] for the given number of tokens.
 func tileGo(t *dotTile, dtype kernels.DType, tokens int) {
 	var all [][tileLanes]float32
 	if t.begun != 0 || t.more != 0 {
-		all = elements[[tileLanes]float32](t.lanes, tileTokens*tileRows)
+		all = elements[[tileLanes]float32](t.lanes, tokens*tileRows)
 	}
 	for m := range tokens {
 		x := elements[float32](t.x[m], t.n)

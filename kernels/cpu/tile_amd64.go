@@ -29,12 +29,19 @@ func tileBF16x3(t *dotTile)
 //go:noescape
 func swizzleAVX2(dst, x *float32, n int)
 
-// multiply is tileGo.
+// multiply is tileGo for up to bestTokens() tokens.
 func (t *dotTile) multiply(dtype kernels.DType, tokens int) {
-	if !hasAVX2 {
+	switch simd {
+	case generic:
 		tileGo(t, dtype, tokens)
-		return
+	case avx2:
+		t.multiplyAVX2(dtype, tokens)
+	default:
+		t.multiplyAVX512(dtype, tokens)
 	}
+}
+
+func (t *dotTile) multiplyAVX2(dtype kernels.DType, tokens int) {
 	if dtype == kernels.BF16 {
 		switch tokens {
 		case 1:
@@ -58,14 +65,18 @@ func (t *dotTile) multiply(dtype kernels.DType, tokens int) {
 
 // swizzle is swizzleGo; len(x) is a multiple of 16.
 func swizzle(dst, x []float32) {
-	if !hasAVX2 {
+	if simd < avx2 {
 		swizzleGo(dst, x)
 		return
 	}
 	dst = dst[:len(x)]
 	for len(x) > 0 {
 		n := min(len(x), longest)
-		swizzleAVX2(&dst[0], &x[0], n)
+		if simd == avx512 {
+			swizzleAVX512(&dst[0], &x[0], n)
+		} else {
+			swizzleAVX2(&dst[0], &x[0], n)
+		}
 		dst, x = dst[n:], x[n:]
 	}
 }

@@ -6,11 +6,11 @@
 // Registers of the tiles: AX the tile, R8-R11 rows w, SI DI DX rows x, CX elements left less 32, BX distance of the
 // prefetch, R12 lanes. Y0-Y3, Y4-Y7, Y8-Y11 sums of x 0, 1, 2 with the four w.
 
-DATA highHalves<>+0(SB)/8, $0xffff0000ffff0000
-DATA highHalves<>+8(SB)/8, $0xffff0000ffff0000
-DATA highHalves<>+16(SB)/8, $0xffff0000ffff0000
-DATA highHalves<>+24(SB)/8, $0xffff0000ffff0000
-GLOBL highHalves<>(SB), RODATA|NOPTR, $32
+DATA ·highHalves+0(SB)/8, $0xffff0000ffff0000
+DATA ·highHalves+8(SB)/8, $0xffff0000ffff0000
+DATA ·highHalves+16(SB)/8, $0xffff0000ffff0000
+DATA ·highHalves+24(SB)/8, $0xffff0000ffff0000
+GLOBL ·highHalves(SB), RODATA|NOPTR, $32
 
 #define LOAD_TILE \
 	MOVQ t+0(FP), AX             \
@@ -133,7 +133,7 @@ GLOBL highHalves<>(SB), RODATA|NOPTR, $32
 
 #define ODD3(I, R, A, B, C) \
 	VMOVUPS     (I*2)(R), Y15               \
-	VPAND       highHalves<>(SB), Y15, Y15  \
+	VPAND       ·highHalves(SB), Y15, Y15  \
 	VFMADD231PS Y12, Y15, A                 \
 	VFMADD231PS Y13, Y15, B                 \
 	VFMADD231PS Y14, Y15, C
@@ -288,14 +288,14 @@ TEXT ·tileF32x3(SB), NOSPLIT, $0-8
 // func tileBF16x1(t *dotTile)
 TEXT ·tileBF16x1(SB), NOSPLIT, $0-8
 	BEGIN(CLEAR1, LANES1(LOAD4))
-	VMOVUPS highHalves<>(SB), Y11
+	VMOVUPS ·highHalves(SB), Y11
 	LOOP_BF16(BF16X1)
 	END(LANES1(STORE4), REDUCE1)
 
 // func tileBF16x2(t *dotTile)
 TEXT ·tileBF16x2(SB), NOSPLIT, $0-8
 	BEGIN(CLEAR12, LANES12(LOAD4))
-	VMOVUPS highHalves<>(SB), Y8
+	VMOVUPS ·highHalves(SB), Y8
 	LOOP_BF16(BF16X2)
 	END(LANES12(STORE4), REDUCE12)
 

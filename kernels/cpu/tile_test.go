@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -45,14 +46,16 @@ func toBF16(x []float32) []uint16 {
 	return b
 }
 
-func TestTile(t *testing.T) {
+func TestTile(t *testing.T) { eachLevel(t, eachTile) }
+
+func eachTile(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for _, n := range []int{8, 16, 24, 32, 40, 48, 64, 72, 80, 1024, 2064} {
 		for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
 			if !fits(dtype, n) {
 				continue
 			}
-			for tokens := 1; tokens <= tileTokens; tokens++ {
+			for tokens := 1; tokens <= bestTokens(); tokens++ {
 				testTile(t, r, n, dtype, tokens)
 			}
 		}
@@ -79,7 +82,7 @@ func testTile(t *testing.T, r *rand.Rand, n int, dtype kernels.DType, tokens int
 		tile.x[i] = address(x[i])
 	}
 	tile.n = n
-	lanes := make([]float32, laneFloats)
+	lanes := make([]float32, tileTokens*laneFloats)
 	tile.lanes = address(lanes)
 	ref, cut := tile, tile
 	tile.multiply(dtype, tokens)
@@ -89,7 +92,7 @@ func testTile(t *testing.T, r *rand.Rand, n int, dtype kernels.DType, tokens int
 		for i := range w {
 			at := m*tileRows + i
 			got, plain, want := tile.out[at], ref.out[at], laneProduct(w[i], x[m])
-			if simdName == "avx2" && got != want {
+			if simd >= avx2 && got != want {
 				t.Fatalf("%s, %d elements, %d tokens: product %d,%d is %v, want %v", dtype, n, tokens, i, m, got, want)
 			}
 			if math.Abs(float64(plain-want)) > 1e-5*math.Sqrt(float64(n)) {
@@ -120,7 +123,9 @@ func multiplyInSteps(t *dotTile, dtype kernels.DType, tokens int) {
 	}
 }
 
-func TestSwizzle(t *testing.T) {
+func TestSwizzle(t *testing.T) { eachLevel(t, testSwizzle) }
+
+func testSwizzle(t *testing.T) {
 	for n := 0; n < 100; n += 16 {
 		x, got, want := make([]float32, n), make([]float32, n), make([]float32, n)
 		for i := range x {
@@ -139,7 +144,7 @@ func BenchmarkTile(b *testing.B) {
 	const n = 1024
 	stride := rowStride(n)
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
-		for tokens := 1; tokens <= tileTokens; tokens++ {
+		for tokens := 1; tokens <= bestTokens(); tokens++ {
 			w, x := random(r, tileRows*stride), random(r, tileTokens*stride)
 			tile := dotTile{n: n}
 			for i := range tile.w {
@@ -148,7 +153,7 @@ func BenchmarkTile(b *testing.B) {
 			for i := range tile.x {
 				tile.x[i] = address(x[i*stride:])
 			}
-			b.Run(dtype.String()+"x"+string(rune('0'+tokens)), func(b *testing.B) {
+			b.Run(fmt.Sprint(dtype, "x", tokens), func(b *testing.B) {
 				for b.Loop() {
 					tile.multiply(dtype, tokens)
 				}

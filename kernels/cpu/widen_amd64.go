@@ -37,11 +37,15 @@ func widenFourBits(dst []float32, src []byte, halves []float32) {
 // widenBlocks widens a leading part of src and returns its elements.
 func widenBlocks(dst []float32, src []byte, dtype kernels.DType) int {
 	n := len(dst) &^ 7
-	if !hasAVX2 || n == 0 || dtype == kernels.F32 {
+	if simd < avx2 || n == 0 || dtype == kernels.F32 {
 		return 0
 	}
 	src = src[:n*dtype.Size()]
-	for from := 0; from < n; from += longest {
+	from := 0
+	if simd == avx512 {
+		from = widenWide(dst, src, dtype)
+	}
+	for ; from < n; from += longest {
 		d, s, count := &dst[from], &src[from*dtype.Size()], min(longest, n-from)
 		switch dtype {
 		case kernels.BF16:
@@ -52,6 +56,39 @@ func widenBlocks(dst []float32, src []byte, dtype kernels.DType) int {
 			widenE4M3(d, s, count)
 		case kernels.F8E5M2:
 			widenE5M2(d, s, count)
+		default:
+			return 0
+		}
+	}
+	return n
+}
+
+//go:noescape
+func widen512BF16(dst *float32, src *byte, n int)
+
+//go:noescape
+func widen512F16(dst *float32, src *byte, n int)
+
+//go:noescape
+func widen512E4M3(dst *float32, src *byte, n int)
+
+//go:noescape
+func widen512E5M2(dst *float32, src *byte, n int)
+
+// widenWide widens a leading part of src, a multiple of 16 elements, and returns its elements.
+func widenWide(dst []float32, src []byte, dtype kernels.DType) int {
+	n := len(dst) &^ 15
+	for from := 0; from < n; from += longest {
+		d, s, count := &dst[from], &src[from*dtype.Size()], min(longest, n-from)
+		switch dtype {
+		case kernels.BF16:
+			widen512BF16(d, s, count)
+		case kernels.F16:
+			widen512F16(d, s, count)
+		case kernels.F8E4M3:
+			widen512E4M3(d, s, count)
+		case kernels.F8E5M2:
+			widen512E5M2(d, s, count)
 		default:
 			return 0
 		}

@@ -36,18 +36,18 @@ widenF16Loop:
 	VZEROUPPER
 	RET
 
-DATA e4m3<>+0(SB)/4, $0x00800080 // sign
-DATA e4m3<>+4(SB)/4, $0x007f007f // the rest, and NaN
-DATA e4m3<>+8(SB)/4, $0x43800000 // 2^8: from the exponent bias of 15 to that of 7
-GLOBL e4m3<>(SB), RODATA|NOPTR, $12
+DATA ·e4m3Table+0(SB)/4, $0x00800080 // sign
+DATA ·e4m3Table+4(SB)/4, $0x007f007f // the rest, and NaN
+DATA ·e4m3Table+8(SB)/4, $0x43800000 // 2^8: from the exponent bias of 15 to that of 7
+GLOBL ·e4m3Table(SB), RODATA|NOPTR, $12
 
 // func widenE4M3(dst *float32, src *byte, n int)
 // Through float16, which has the exponents that e4m3 needs and whose conversion takes subnormals in its stride.
 TEXT ·widenE4M3(SB), NOSPLIT, $0-24
 	ARGS
-	VPBROADCASTD e4m3<>+0(SB), X5
-	VPBROADCASTD e4m3<>+4(SB), X6
-	VPBROADCASTD e4m3<>+8(SB), Y7
+	VPBROADCASTD ·e4m3Table+0(SB), X5
+	VPBROADCASTD ·e4m3Table+4(SB), X6
+	VPBROADCASTD ·e4m3Table+8(SB), Y7
 
 widenE4M3Loop:
 	VPMOVZXBW (SI), X0

@@ -10,7 +10,9 @@ import (
 )
 
 // Every bit pattern of every format, at every alignment to the vector width.
-func TestWiden(t *testing.T) {
+func TestWiden(t *testing.T) { eachLevel(t, testWiden) }
+
+func testWiden(t *testing.T) {
 	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16, kernels.F8E4M3, kernels.F8E5M2, kernels.F32} {
 		patterns, size := 1<<(8*min(dtype.Size(), 2)), dtype.Size()
 		src := alignedBytes(int64(patterns * size))
