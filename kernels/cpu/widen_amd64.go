@@ -25,7 +25,7 @@ func widenE2M1(dst *float32, src *byte, halves *float32, n int)
 
 // widenFourBits is widenFourBitsGo for len(halves) blocks, at least one.
 func widenFourBits(dst []float32, src []byte, halves []float32) {
-	if !hasAVX2 {
+	if simd < avx2 {
 		widenFourBitsGo(dst, src, halves)
 		return
 	}
