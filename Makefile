@@ -26,9 +26,9 @@ fuzz: ## every fuzz target for FUZZTIME
 	GO="$(GO)" FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
 variants: ## the short tests that depend on the processor: without assembly, and on one thread
-	$(GO) test -short -tags purego ./kernels/cpu
+	$(GO) test -short -tags purego -timeout 20m ./kernels/cpu
 	$(GO) test -short -tags purego -run 'OneByOne|BatchEqualsSingle' -timeout 20m ./engine
-	GOMAXPROCS=1 $(GO) test -short ./kernels/cpu ./engine/... ./server/...
+	GOMAXPROCS=1 $(GO) test -short -timeout 20m ./kernels/cpu ./engine/... ./server/...
 
 lint: ## vet, staticcheck, gofmt
 	$(GO) vet ./...
