@@ -104,11 +104,11 @@ func (c coster) step(rows, t, context int) cost {
 	out := c.weights(rows * t)
 	n := float64(rows)
 	if s := c.spec; s.Mamba2Layers > 0 {
-		bytes, flops := kernelbench.Mamba2Cost(s.Mamba2, c.plan.Window, t, c.act)
+		bytes, flops := kernelbench.Mamba2Cost(s.Mamba2, c.plan.Window, t, c.act, c.plan.SSM.State)
 		out.add(bytes*n*float64(s.Mamba2Layers), flops*n*float64(s.Mamba2Layers))
 	}
 	if s := c.spec; s.DeltaLayers > 0 {
-		bytes, flops := kernelbench.DeltaCost(s.Delta, c.plan.Window, t, c.act)
+		bytes, flops := kernelbench.DeltaCost(s.Delta, c.plan.Window, t, c.act, c.plan.SSM.State)
 		out.add(bytes*n*float64(s.DeltaLayers), flops*n*float64(s.DeltaLayers))
 	}
 	out.add(n*float64(context)*float64(c.kvToken()), n*float64(t)*c.attention(float64(context)))

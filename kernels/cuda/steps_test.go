@@ -70,9 +70,9 @@ func (r *stepRig) mat(rows, cols int) kernels.Mat {
 func (m stepShape) stepBytes(w kernels.Window, p kernels.Precision, flush float64) float64 {
 	var all float64
 	if m.isDelta() {
-		all, _ = kernelbench.DeltaCost(m.delta, w, w.T, kernels.BF16)
+		all, _ = kernelbench.DeltaCost(m.delta, w, w.T, kernels.BF16, kernels.Precision{})
 	} else {
-		all, _ = kernelbench.Mamba2Cost(m.mamba2, w, w.T, kernels.BF16)
+		all, _ = kernelbench.Mamba2Cost(m.mamba2, w, w.T, kernels.BF16, kernels.Precision{})
 	}
 	_, c := m.layouts(w, p)
 	elements := float64(c.HP.Heads * c.HP.Rows * c.HP.Cols)

@@ -189,7 +189,7 @@ func ssmStep(l *lab, m mixer, b, t int, small bool) Case {
 	if t > 3 {
 		w.L = 32
 	}
-	bytes, flops := stepCost(m, w, t, l.act())
+	bytes, flops := stepCost(m, w, t, l.act(), kernels.Precision{})
 	c := Case{Bytes: bytes * float64(b), Flops: flops * float64(b), Sets: min(sets(bytes*float64(b), flops*float64(b), small), 256/b+1)}
 	s := newSSM(l, m, w, kernels.Precision{}, b*c.Sets, b*t, func(slot int) int { return slot % (w.L + 1) })
 	c.Run = s.steps(l, b, t, c.Sets)
@@ -210,30 +210,48 @@ func (s *ssmLab) steps(l *lab, b, t, sets int) func(o kernels.Ops, set int) {
 }
 
 // Mamba2Cost is what a Mamba-2 mixer must move and compute for one row of t tokens in the middle of its window.
-func Mamba2Cost(d kernels.Mamba2Dims, w kernels.Window, t int, act kernels.DType) (bytes, flops float64) {
-	return stepCost(mixer{mamba2: d}, w, t, act)
+func Mamba2Cost(d kernels.Mamba2Dims, w kernels.Window, t int, act kernels.DType, p kernels.Precision) (bytes, flops float64) {
+	return stepCost(mixer{mamba2: d}, w, t, act, p)
 }
 
 // DeltaCost is the same of a Gated DeltaNet mixer.
-func DeltaCost(d kernels.DeltaDims, w kernels.Window, t int, act kernels.DType) (bytes, flops float64) {
-	return stepCost(mixer{delta: d}, w, t, act)
+func DeltaCost(d kernels.DeltaDims, w kernels.Window, t int, act kernels.DType, p kernels.Precision) (bytes, flops float64) {
+	return stepCost(mixer{delta: d}, w, t, act, p)
 }
 
-// stepCost is what one row must move and compute: the checkpoint read, its flushing share written, the records of an
-// average window read and the new ones written, inputs and outputs.
-func stepCost(m mixer, w kernels.Window, t int, act kernels.DType) (bytes, flops float64) {
+// stepCost is what one row must move and compute: the checkpoint (or its copy) read, at a flush instead read and written
+// with its copy, the records of an average window read and the new ones written, inputs and outputs.
+func stepCost(m mixer, w kernels.Window, t int, act kernels.DType, p kernels.Precision) (bytes, flops float64) {
 	conv, out, aux := m.widths()
-	layout := m.ring(w, act, kernels.Precision{})
-	record := float64(layout.X.Cols*layout.X.DType.Size() + layout.B.Cols*layout.B.DType.Size() + layout.Decay.Cols*4)
 	h, flush := float64(w.L)/2, float64(t)/float64(w.L+1)
 	state, a, T := float64(m.state()), float64(act.Size()), float64(t)
-	bytes = 4*state*(1+flush) + record*(h+T) + a*T*float64(conv+2*out+aux) + a*float64(conv)*(3+T)
+	bytes = checkpointCost(m.checkpoint(p), p.Two(), flush) + a*T*float64(conv+2*out+aux) + a*float64(conv)*(3+T)
+	layout := m.ring(w, act, p)
+	bytes += recordBytes(layout.X, layout.B, layout.Decay)*(h+T) + recordBytes(layout.V, layout.Beta)*(flush*h+T)
 	reads := T
 	if m.isDelta() {
 		reads = 2 * T // S k and S q
 	}
 	flops = 2*state*(reads+flush*(h+1)) + 2*T*(h+T)*float64(out) + 8*T*float64(conv)
 	return bytes, flops
+}
+
+// checkpointCost is the bytes of a checkpoint that a row reads and writes when so large a share of rows flush.
+func checkpointCost(c kernels.CheckpointLayout, two bool, flush float64) float64 {
+	size := func(a kernels.StateArray) float64 { return float64(a.Heads) * float64(a.HeadBytes()) }
+	bytes := (1-flush)*size(c.LP) + flush*2*size(c.HP)
+	if two {
+		bytes += flush * size(c.LP)
+	}
+	return bytes
+}
+
+// recordBytes is the bytes of one record of the fields.
+func recordBytes(fields ...kernels.Field) (n float64) {
+	for _, f := range fields {
+		n += float64(f.Cols * f.DType.Size())
+	}
+	return n
 }
 
 // ssmScan is the mixer of one prefill row; the arithmetic counted is that of the chunked form with chunks of 64.
