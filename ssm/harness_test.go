@@ -47,10 +47,6 @@ const (
 	maxTokens = 300
 )
 
-func newHarness(tb testing.TB, k kind, w kernels.Window, threads int, seed uint64) *harness {
-	return newPreciseHarness(tb, k, w, kernels.Precision{}, threads, seed)
-}
-
 // newPreciseHarness has states of precision q, and scratch blocks.
 func newPreciseHarness(tb testing.TB, k kind, w kernels.Window, q kernels.Precision, threads int, seed uint64) *harness {
 	dev, err := cpu.Open(cpu.Options{Threads: threads})

@@ -106,6 +106,9 @@ func (f *engineFlags) options(o *engine.Options) error {
 			return cli.Usagef("--accept: %v", err)
 		}
 	}
+	if f.synthetic != nil && !f.model.Dummy() {
+		return cli.Usagef("--accept-tokens and --accept need --load-format dummy: drafts that a trained model accepts come on top of the coin's")
+	}
 	o.Synthetic = f.synthetic
 	return nil
 }

@@ -93,6 +93,9 @@ func (m *Model) choice(fs *pflag.FlagSet, to *string, name, def, usage string, a
 	fs.Var(&oneOf{to, allowed}, name, usage)
 }
 
+// Dummy reports whether the weights are made up.
+func (m *Model) Dummy() bool { return m.loadFormat == "dummy" }
+
 // Positional takes what Parse left over: at most the model.
 func (m *Model) Positional(args []string) error {
 	switch {

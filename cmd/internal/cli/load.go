@@ -68,7 +68,7 @@ func (m *Model) Prepare(progress func(done, total int64)) (*Loaded, error) {
 		return nil, err
 	}
 	l := &Loaded{model: m, Warnings: m.Warnings(), Options: o}
-	l.Source = engine.Source{Folder: folder, Dummy: m.loadFormat == "dummy", Progress: progress}
+	l.Source = engine.Source{Folder: folder, Dummy: m.Dummy(), Progress: progress}
 	if err := l.text(folder); err != nil {
 		return nil, err
 	}
