@@ -45,7 +45,7 @@ func TestCUDAFloat32(t *testing.T) {
 
 // TestCUDALogProbs compares log probabilities of prompts: in float32 mode as on the CPU, in bfloat16 within twice the error
 // of a plain bfloat16 run of another implementation. Where that error is above 0.05 an expert's routing flipped there,
-// and the case says nothing.
+// and the case says nothing; nor does one beyond the tolerance where routing flips here, by rounding alone.
 func TestCUDALogProbs(t *testing.T) {
 	for _, act := range []kernels.DType{kernels.F32, kernels.BF16} {
 		t.Run(act.String(), func(t *testing.T) {
@@ -59,15 +59,16 @@ func TestCUDALogProbs(t *testing.T) {
 					if tolerance > 0.1 {
 						continue
 					}
-					checkPrompt(t, e, i, &c, tolerance)
+					checkPrompt(t, g, e, i, tolerance, act == kernels.BF16 && e.Spec().Experts > 0)
 				}
 			})
 		})
 	}
 }
 
-func checkPrompt(t *testing.T, e *Opened, i int, c *golden.Case, tolerance float64) {
+func checkPrompt(t *testing.T, g *golden.Golden, e *Opened, i int, tolerance float64, mayFlip bool) {
 	t.Helper()
+	c := &g.Cases[i]
 	r := greedy(c.Prompt, 1)
 	r.LogProbs, r.PromptLogProbs = e.Limits().Vocab, e.Limits().Vocab
 	out := read(t, submit(t, e, r))
@@ -84,7 +85,7 @@ func checkPrompt(t *testing.T, e *Opened, i int, c *golden.Case, tolerance float
 		}
 	}
 	t.Logf("case %d: %.2g of the largest logit, allowed %.2g", i, worst, 2*tolerance)
-	if !(worst <= 2*tolerance) {
+	if !(worst <= 2*tolerance) && !(mayFlip && flipped(t, g, c.Prompt) > 0) {
 		t.Errorf("case %d: log probabilities differ by %.3g of the largest logit, allowed %.3g", i, worst, 2*tolerance)
 	}
 }
