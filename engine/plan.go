@@ -150,7 +150,7 @@ func (p *Plan) limits(shape model.Spec, o Options) error {
 		{"--block-size", o.PageTokens, 1 << 12},
 		{"--num-kv-blocks", o.KVBlocks, largestPoolCount},
 		{"--num-state-blocks", o.StateBlocks, largestPoolCount},
-		{"--replayssm-buffer-len", o.Window, 1 << 12},
+		{"--replayssm-buffer-len", o.Window, LargestWindow},
 		{"--speculative-config num_speculative_tokens", o.Drafts, spec.MaxDepth},
 	} {
 		if c.n < 0 || c.n > c.limit {
@@ -168,6 +168,9 @@ func (p *Plan) limits(shape model.Spec, o Options) error {
 	}
 	return nil
 }
+
+// LargestWindow bounds --replayssm-buffer-len, in records.
+const LargestWindow = 1 << 12
 
 // AutoWindow is the replay window of --replayssm-buffer-len auto, in records, for steps of up to t tokens.
 func AutoWindow(t int) int {

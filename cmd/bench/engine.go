@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -60,7 +61,8 @@ type engineFlags struct {
 func engineCommand(args []string) error {
 	f := engineFlags{}
 	fs := cli.NewFlags("bench engine", engineUsage)
-	fs.IntSliceVar(&f.batches, "batch", []int{1, 32}, "numbers of sequences at once")
+	f.batches = []int{1, 32}
+	fs.Var(counts{&f.batches, math.MaxInt32}, "batch", "numbers of sequences at once")
 	fs.IntVar(&f.prompt, "prompt-len", 32, "tokens of a prompt")
 	fs.IntVar(&f.output, "output-len", 128, "tokens that are generated")
 	fs.IntVar(&f.prompts, "prefill-prompts", 1, "prompts of --prefill-len that are computed together")
@@ -80,14 +82,38 @@ func engineCommand(args []string) error {
 	if err := f.model.Positional(rest); err != nil {
 		return err
 	}
-	if f.output < 8 || f.prompt < 1 || f.repeats < 1 || f.prefill < 0 || f.prompts < 1 || f.context < 0 || slices.Min(f.batches) < 1 {
-		return cli.Usagef("--output-len must be 8 or more, --prompt-len, --repeats and --batch 1 or more")
+	if err := f.check(fs.Changed); err != nil {
+		return err
 	}
 	if f.context > 0 {
 		f.prompt = f.context
 	}
 	f.model.Change = f.options
 	return f.run()
+}
+
+// check refuses numbers and pairs of flags that make no sense, whatever the model.
+func (f *engineFlags) check(given func(flag string) bool) error {
+	for _, c := range []struct {
+		flag     string
+		n, least int
+	}{
+		{"prompt-len", f.prompt, 1}, {"output-len", f.output, 8}, {"prefill-len", f.prefill, 0}, {"prefill-prompts", f.prompts, 1},
+		{"context", f.context, 0}, {"repeats", f.repeats, 1},
+	} {
+		if c.n < c.least {
+			return cli.Usagef("--%s %d must be %d or more", c.flag, c.n, c.least)
+		}
+	}
+	switch {
+	case f.context > 0 && given("prompt-len"):
+		return cli.Usagef("--context and --prompt-len: a declared context is the prompt; give one of them")
+	case given("accept") && given("accept-tokens"):
+		return cli.Usagef("--accept and --accept-tokens: give one of them")
+	case f.tokens != 0 && !(f.tokens >= 1):
+		return cli.Usagef("--accept-tokens %g must be 0 or from 1 to 1 more than the drafts", f.tokens)
+	}
+	return nil
 }
 
 // options are those that only a measurement may have.
@@ -100,6 +126,8 @@ func (f *engineFlags) options(o *engine.Options) error {
 			return cli.Usagef("--accept-tokens: %v", err)
 		}
 		f.synthetic = &spec.Synthetic{Chance: chance, Seed: 1}
+	case len(f.chances) > o.Drafts:
+		return cli.Usagef("--accept: %d probabilities for %d drafts a step (--speculative-config)", len(f.chances), o.Drafts)
 	case len(f.chances) > 0:
 		f.synthetic = &spec.Synthetic{Chance: f.chances, Seed: 1}
 		if err := f.synthetic.Check(); err != nil {

@@ -11,3 +11,31 @@ func TestSyntheticAcceptanceNeedsDummyWeights(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestEngineRefuses: one line that begins with the flag at fault, before anything is loaded.
+func TestEngineRefuses(t *testing.T) {
+	const drafts = `--speculative-config {"method":"mtp","num_speculative_tokens":2} `
+	for line, words := range map[string]string{
+		"--context -5":                            "--context -5",
+		"--prefill-prompts 0":                     "--prefill-prompts 0",
+		"--prefill-len -4":                        "--prefill-len -4",
+		"--output-len 7":                          "--output-len 7",
+		"--prompt-len 0":                          "--prompt-len 0",
+		"--repeats 0":                             "--repeats 0",
+		"--batch 0":                               `"--batch" flag: must be whole numbers`,
+		"--context 64 --prompt-len 64":            "--context and --prompt-len",
+		drafts + "--accept-tokens nan":            "--accept-tokens NaN",
+		drafts + "--accept-tokens 0.5":            "--accept-tokens 0.5",
+		drafts + "--accept-tokens inf":            "--accept-tokens: +Inf",
+		drafts + "--accept-tokens 3.5":            "--accept-tokens: 3.5",
+		drafts + "--accept-tokens 2 --accept 0.5": "--accept and --accept-tokens",
+		drafts + "--accept 0.5,0.5,0.5":           "--accept: 3 probabilities for 2 drafts",
+		drafts + "--accept nan":                   "--accept: ",
+		"--accept 0.5":                            "--accept: 1 probabilities for 0 drafts",
+	} {
+		err := engineCommand(append([]string{"demo-qwen35", "--device", "cpu", "--skip-check"}, strings.Fields(line)...))
+		if err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want a line with %q", line, err, words)
+		}
+	}
+}

@@ -24,8 +24,25 @@ func kernelsCommand(args []string) error {
 	unchecked := flags.Bool("skip-check", false, "do not run the conformance suite first; rows are then marked unchecked")
 	sweep := windowFlags{}
 	sweep.register(flags)
-	if _, err := cli.Parse(flags, args); err != nil {
+	rest, err := cli.Parse(flags, args)
+	if err != nil {
 		return err
+	}
+	switch {
+	case len(rest) > 0:
+		return cli.Usagef("unexpected argument %q (a list of windows takes an equals sign: --windows=8,16)", rest[0])
+	case *repeats < 1:
+		return cli.Usagef("--repeats %d must be 1 or more", *repeats)
+	}
+	if err := sweep.check(); err != nil {
+		return err
+	}
+	options := kernelbench.Options{
+		Repeats: *repeats,
+		Match:   func(op, shape string) bool { return strings.Contains(op+" "+shape, *match) },
+	}
+	if len(sweep.windows) == 0 && !options.Any() {
+		return nothingMatches(*match)
 	}
 	dev, why, err := model.OpenDevice()
 	if err != nil {
@@ -51,15 +68,21 @@ func kernelsCommand(args []string) error {
 	t := newTable(*asJSON, "operation\tshape\tus\tGB/s\tGFLOP/s\tfloor us\tratio\t")
 	t.note("%s, %d threads, %s; read %.1f GB/s, multiply-add %.1f GFLOP/s%s", dev.Name(), runtime.GOMAXPROCS(0), runtime.Version(), rates.Read/1e9, rates.Flops/1e9,
 		map[bool]string{true: "; UNCHECKED"}[*unchecked])
-	err = kernelbench.Run(dev, rates, kernelbench.Options{
-		Repeats: *repeats,
-		Match:   func(op, shape string) bool { return strings.Contains(op+" "+shape, *match) },
-	}, func(r kernelbench.Row) {
+	rows := 0
+	err = kernelbench.Run(dev, rates, options, func(r kernelbench.Row) {
+		rows++
 		seconds := r.Micro / 1e6
 		t.row(r, "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t", r.Op, r.Shape, r.Micro, r.Bytes/seconds/1e9, r.Flops/seconds/1e9, r.Floor, r.Ratio)
 	})
+	if rows == 0 && err == nil {
+		return nothingMatches(*match)
+	}
 	t.flush()
 	return err
+}
+
+func nothingMatches(text string) error {
+	return cli.Usagef("--match %q: no row that this device can compute contains it", text)
 }
 
 func measure(dev kernels.Device) (kernelbench.Rates, error) {

@@ -1,17 +1,22 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 
 	"reprise/cmd/internal/cli"
 	"reprise/cmd/internal/kl"
 	"reprise/engine"
+	"reprise/spec"
 	"reprise/tokenizer"
 )
 
@@ -28,6 +33,9 @@ say. A value may be a list: state=fp8,nvfp4 window=16,32 are four settings. "pap
 
   bench kl demo-qwen35 --text book.txt --setting "kv=bfloat16,fp8" --setting "state=float16 read=nvfp4" --plot kl.png
 `
+
+// mostPerStep bounds --tokens-per-step.
+const mostPerStep = 1 + spec.MaxDepth
 
 // mostText is the bytes that are read of one file.
 const mostText = 256 << 20
@@ -52,8 +60,9 @@ func klCommand(args []string) error {
 	fs.IntVar(&f.texts, "texts", 8, "excerpts that are read at once, spread over the files")
 	fs.IntVar(&f.length, "length", 1536, "tokens of an excerpt")
 	fs.IntVar(&f.prompt, "prompt-len", 1, "tokens of an excerpt that are computed as its prompt; the rest is decoded and measured")
-	fs.IntVar(&f.tokens, "tokens-per-step", 1, "tokens of a text that a step reads; more than one verifies them as drafts")
-	fs.IntSliceVar(&f.splits, "split", []int{1024}, "positions up to each of these are reported apart")
+	fs.IntVar(&f.tokens, "tokens-per-step", 1, fmt.Sprintf("tokens of a text that a step reads, 1 to %d; more than one verifies them as drafts", mostPerStep))
+	f.splits = []int{1024}
+	fs.Var(counts{&f.splits, math.MaxInt32}, "split", "positions up to each of these are reported apart")
 	fs.StringVar(&f.csv, "csv", "", "file for a line a setting and position")
 	fs.StringVar(&f.plot, "plot", "", "file for a PNG picture of divergence over position")
 	fs.BoolVar(&f.json, "json", false, "one JSON object a row")
@@ -65,13 +74,33 @@ func klCommand(args []string) error {
 	if err := f.model.Positional(rest); err != nil {
 		return err
 	}
+	if err := f.check(fs.Changed); err != nil {
+		return err
+	}
+	return f.run()
+}
+
+// elsewhere are flags of a model whose values follow from the texts here.
+var elsewhere = []string{"speculative-config", "num-kv-blocks", "num-state-blocks", "max-num-seqs", "max-num-batched-tokens"}
+
+// check refuses what makes no sense, before anything is loaded.
+func (f *klFlags) check(given func(flag string) bool) error {
+	if i := slices.IndexFunc(elsewhere, given); i >= 0 {
+		return cli.Usagef("--%s means nothing here: counts follow from --texts, --length and --tokens-per-step", elsewhere[i])
+	}
 	switch {
 	case len(f.files) == 0:
 		return cli.Usagef("--text is needed: a file to read")
-	case f.texts < 1 || f.texts > 1<<12 || f.prompt < 1 || f.length <= f.prompt || f.tokens < 1:
-		return cli.Usagef("--texts must be 1 to 4096, --prompt-len and --tokens-per-step 1 or more, --length above --prompt-len")
+	case f.texts < 1 || f.texts > 1<<12:
+		return cli.Usagef("--texts %d must be from 1 to %d", f.texts, 1<<12)
+	case f.prompt < 1 || f.length <= f.prompt:
+		return cli.Usagef("--prompt-len %d must be 1 or more, and --length %d above it", f.prompt, f.length)
+	case f.tokens < 1 || f.tokens > mostPerStep:
+		return cli.Usagef("--tokens-per-step %d must be from 1 to %d", f.tokens, mostPerStep)
+	case sameFile(f.csv, f.plot):
+		return cli.Usagef("--csv and --plot name the same file, %s", f.csv)
 	}
-	return f.run()
+	return errors.Join(writable("csv", f.csv), writable("plot", f.plot))
 }
 
 func (f *klFlags) run() error {
@@ -88,6 +117,9 @@ func (f *klFlags) run() error {
 		return err
 	}
 	defer loaded.Close()
+	if n := loaded.Options.MaxLen; n > 0 && n < f.length {
+		return cli.Usagef("--max-model-len %d is less than the --length %d of the texts", n, f.length)
+	}
 	for _, w := range loaded.Warnings {
 		fmt.Fprintln(os.Stderr, w)
 	}
@@ -100,16 +132,15 @@ func (f *klFlags) run() error {
 		return err
 	}
 	defer forced.Close()
-	var runs []*engine.ForcedRun
-	for _, s := range append([]kl.Setting{reference}, settings...) {
-		r, err := f.open(forced, s)
-		if err != nil {
-			return fmt.Errorf("setting %q: %w", s.Name, err)
-		}
-		runs = append(runs, r)
+	runs, err := f.openAll(forced, reference, settings)
+	if err != nil {
+		return err
 	}
 	c := newComparison(runs, settings, f)
-	if err := c.run(); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends at once
+	defer stop()
+	if err := c.run(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "%s, %s, %d threads, %s; %d texts of %d tokens, prompts of %d, %d a step; reference %s, KV %s, window %d\n", f.model.Model, loaded.Device.Name(),
@@ -117,12 +148,38 @@ func (f *klFlags) run() error {
 	return f.report(c.series)
 }
 
-func (f *klFlags) open(forced *engine.Forced, s kl.Setting) (*engine.ForcedRun, error) {
-	o, err := f.model.OptionsWith(s.Flags)
+// openAll opens the runs of the reference and of the settings, each of which must mean something else.
+func (f *klFlags) openAll(forced *engine.Forced, reference kl.Setting, settings []kl.Setting) ([]*engine.ForcedRun, error) {
+	first, err := f.open(forced, reference)
 	if err != nil {
 		return nil, err
 	}
-	return forced.Run(o)
+	runs, names := []*engine.ForcedRun{first}, map[string]string{}
+	for _, s := range settings {
+		r, err := f.open(forced, s)
+		if err != nil {
+			return nil, err
+		}
+		p := r.Plan()
+		meaning := fmt.Sprintf("state %v, KV %v, window %d", p.SSM.State, p.KV.DType, p.Window.L)
+		if other := names[meaning]; other != "" {
+			return nil, cli.Usagef("--setting: %q and %q are the same: %s", other, s.Name, meaning)
+		}
+		names[meaning], runs = s.Name, append(runs, r)
+	}
+	return runs, nil
+}
+
+func (f *klFlags) open(forced *engine.Forced, s kl.Setting) (*engine.ForcedRun, error) {
+	o, err := f.model.OptionsWith(s.Flags)
+	if err != nil {
+		return nil, fmt.Errorf("setting %q: %w", s.Name, err)
+	}
+	r, err := forced.Run(o)
+	if err != nil {
+		return nil, fmt.Errorf("setting %q: %w", s.Name, err)
+	}
+	return r, nil
 }
 
 // excerpts reads and cuts the files.
@@ -160,7 +217,7 @@ func readText(name string) (string, error) {
 // report prints the table and writes the files that were asked for.
 func (f *klFlags) report(all []*kl.Series) error {
 	t := newTable(f.json, "setting\tpositions\tmean\tmedian\tmax\tworst\tsame top\tnot finite\t")
-	for _, span := range kl.Spans(f.length, f.splits) {
+	for _, span := range kl.Spans(f.prompt+1, f.length, f.splits) {
 		for _, s := range all {
 			if r, ok := s.Summary(span); ok {
 				t.row(r, "%s\t%d-%d\t%.3g\t%.3g\t%.3g\t%.3g\t%.2f %%\t%d\t", r.Setting, r.From, r.To, r.Mean, r.Median, r.Max, r.Worst, 100*r.SameTop, r.NotFinite)
@@ -172,17 +229,6 @@ func (f *klFlags) report(all []*kl.Series) error {
 	return errors.Join(
 		writeFile(f.csv, func(w io.Writer) error { return kl.WriteCSV(w, all) }),
 		writeFile(f.plot, func(w io.Writer) error { return kl.WritePlot(w, title, all) }))
-}
-
-func writeFile(name string, write func(io.Writer) error) error {
-	if name == "" {
-		return nil
-	}
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }
 
 // comparison drives the runs step by step, so that only one step's logits exist at a time.
@@ -203,7 +249,8 @@ func newComparison(runs []*engine.ForcedRun, settings []kl.Setting, f *klFlags) 
 	return c
 }
 
-func (c *comparison) run() error {
+// run reads the texts to their end, or until ctx ends.
+func (c *comparison) run(ctx context.Context) error {
 	defer c.progress.Finish()
 	for c.runs[0].Launch() {
 		for _, r := range c.runs[1:] {
@@ -211,6 +258,9 @@ func (c *comparison) run() error {
 		}
 		if err := c.step(); err != nil {
 			return err
+		}
+		if ctx.Err() != nil {
+			return errors.New("interrupted: nothing is reported, no file is written")
 		}
 	}
 	for _, r := range c.runs {

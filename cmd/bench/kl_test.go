@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -68,7 +70,7 @@ func TestKL(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &r); err != nil {
 				t.Fatal(err)
 			}
-			if r.Texts != 2 || r.From == 1 && r.Positions != 2*39 || r.From == 41 && r.Positions != 2*30 {
+			if r.Texts != 2 || r.From == 2 && r.Positions != 2*39 || r.From == 41 && r.Positions != 2*30 || r.From != 2 && r.From != 41 {
 				t.Errorf("%s: %+v", name, r)
 			}
 			if r.From == 41 {
@@ -123,7 +125,7 @@ func TestComparisonIsDirect(t *testing.T) {
 		direct[i] = readAll(t, openRun(t, forced, o))
 	}
 	c.reference = kl.NewReference(6, c.runs[0].Vocab())
-	if err := c.run(); err != nil {
+	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if len(direct[0]) != 36+29 {
@@ -209,20 +211,74 @@ func TestKLRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, args := range map[string][]string{
-		"no text":            {},
-		"missing file":       {"--text", "testdata/none.txt"},
-		"empty file":         {"--text", empty},
-		"too long":           {"--text", novel, "--length", "100000"},
-		"unknown word":       {"--text", novel, "--setting", "cache=fp8"},
-		"unknown value":      {"--text", novel, "--setting", "kv=fp4"},
-		"window of no size":  {"--text", novel, "--setting", "window=0"},
-		"list as reference":  {"--text", novel, "--setting", "kv=fp8", "--reference", "window=8,16"},
-		"prompt as long":     {"--text", novel, "--length", "8", "--prompt-len", "8"},
-		"window below T":     {"--text", novel, "--setting", "window=2", "--tokens-per-step", "3", "--texts", "1", "--length", "20"},
-		"no tokens per step": {"--text", novel, "--tokens-per-step", "0"},
+		"no text":              {},
+		"missing file":         {"--text", "testdata/none.txt"},
+		"empty file":           {"--text", empty},
+		"too long":             {"--text", novel, "--length", "100000"},
+		"unknown word":         {"--text", novel, "--setting", "cache=fp8"},
+		"unknown value":        {"--text", novel, "--setting", "kv=fp4"},
+		"window of no size":    {"--text", novel, "--setting", "window=0"},
+		"list as reference":    {"--text", novel, "--setting", "kv=fp8", "--reference", "window=8,16"},
+		"prompt as long":       {"--text", novel, "--length", "8", "--prompt-len", "8"},
+		"window below T":       {"--text", novel, "--setting", "window=2", "--tokens-per-step", "3", "--texts", "1", "--length", "20"},
+		"no tokens per step":   {"--text", novel, "--tokens-per-step", "0"},
+		"nine tokens per step": {"--text", novel, "--tokens-per-step", "9"},
+		"split of nothing":     {"--text", novel, "--split", "0"},
+		"negative window":      {"--text", novel, "--setting", "window=-1"},
+		"copy of no size":      {"--text", novel, "--setting", "state=fp8 read=fp8"},
+		"twice by meaning":     {"--text", novel, "--setting", "window=16", "--setting", "window=auto", "--texts", "1", "--length", "20"},
+		"twice by a flag":      {"--text", novel, "--setting", "state=fp8,auto", "--mamba-ssm-cache-dtype", "fp8", "--setting", "rounding=nearest", "--texts", "1", "--length", "20"},
+		"no such folder":       {"--text", novel, "--csv", filepath.Join(empty, "none", "a.csv")},
+		"folder as picture":    {"--text", novel, "--plot", filepath.Dir(empty)},
+		"one file for both":    {"--text", novel, "--csv", "a", "--plot", "./a"},
+		"drafts":               {"--text", novel, "--speculative-config", `{"method":"ngram","num_speculative_tokens":2}`},
+		"pages":                {"--text", novel, "--num-kv-blocks", "9"},
+		"states":               {"--text", novel, "--num-state-blocks", "9"},
+		"sequences":            {"--text", novel, "--max-num-seqs", "9"},
+		"longer than allowed":  {"--text", novel, "--max-model-len", "19", "--length", "20"},
 	} {
 		if err := klCommand(append([]string{"demo-nemotron", "--device", "cpu"}, args...)); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestWritable: a check leaves nothing behind, and what was there as it was.
+func TestWritable(t *testing.T) {
+	dir := t.TempDir()
+	fresh, old, link := filepath.Join(dir, "fresh"), filepath.Join(dir, "old"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(old, []byte("text"), 0o600), os.Symlink(old, link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(writable("csv", fresh), writable("csv", old), writable("csv", "")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(fresh); err == nil {
+		t.Error("the check leaves a file behind")
+	}
+	if text, err := os.ReadFile(old); string(text) != "text" {
+		t.Errorf("the check changed a file: %q, %v", text, err)
+	}
+	if !sameFile(old, link) || !sameFile(fresh, dir+"/./fresh") || sameFile(old, fresh) || sameFile("", "") {
+		t.Error("files are confused")
+	}
+}
+
+// TestKLInterrupted: the run ends at the next step with one line.
+func TestKLInterrupted(t *testing.T) {
+	m := cli.Model{}
+	m.Register(cli.NewFlags("test", ""))
+	m.Model = "demo-qwen35"
+	loaded, err := m.Prepare(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Close()
+	run := openRun(t, openForced(t, loaded, engine.Texts{IDs: [][]int32{{1, 2, 3, 4}}, Prompt: 1, Tokens: 1}), engine.Options{})
+	c := &comparison{runs: []*engine.ForcedRun{run}, reference: kl.NewReference(1, run.Vocab()), progress: cli.NewProgress("", 1, 0)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.run(ctx); err == nil || !strings.Contains(err.Error(), "interrupted") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"reprise/engine"
 	"reprise/kernels"
 	"reprise/kernels/kernelbench"
+	"reprise/spec"
 )
 
 // windowFlags choose a sweep over replay windows instead of the table of operations.
@@ -22,16 +23,28 @@ type windowFlags struct {
 }
 
 func (f *windowFlags) register(fs *pflag.FlagSet) {
-	fs.IntSliceVar(&f.windows, "windows", nil, "replay windows to compare: mean time of the recurrent steps over whole windows, in every state format; without a list 8,16,24,32,64")
+	fs.Var(counts{&f.windows, engine.LargestWindow}, "windows", "replay windows to compare: mean time of the recurrent steps over whole windows, in every state format; the list takes an equals sign, without one 8,16,24,32,64 (default: none)")
 	fs.Lookup("windows").NoOptDefVal = "8,16,24,32,64"
-	fs.IntSliceVar(&f.tokens, "window-tokens", []int{1, 2, 4, 8}, "tokens a step of that sweep")
+	f.tokens = []int{1, 2, 4, 8}
+	fs.Var(counts{&f.tokens, 1 + spec.MaxDepth}, "window-tokens", "tokens a step of that sweep")
 	fs.IntVar(&f.rows, "window-rows", 0, "rows of a step of that sweep; 0 = 8 on the CPU, 256 on a GPU")
 }
 
-func (f *windowFlags) run(dev kernels.Device, match string, repeats int, asJSON, unchecked bool) error {
-	if slices.Min(f.windows) < 1 || len(f.tokens) == 0 || slices.Min(f.tokens) < 1 || f.rows < 0 || repeats < 1 {
-		return cli.Usagef("--windows, --window-tokens, --window-rows and --repeats must be 1 or more")
+// mostRows bounds --window-rows.
+const mostRows = 1 << 12
+
+// check refuses what needs no device to be refused.
+func (f *windowFlags) check() error {
+	switch {
+	case f.rows < 0 || f.rows > mostRows:
+		return cli.Usagef("--window-rows %d must be from 0 to %d", f.rows, mostRows)
+	case len(f.windows) > 0 && slices.Max(f.windows) < slices.Min(f.tokens):
+		return cli.Usagef("--windows %v: a window must be at least as long as a step of --window-tokens %v", f.windows, f.tokens)
 	}
+	return nil
+}
+
+func (f *windowFlags) run(dev kernels.Device, match string, repeats int, asJSON, unchecked bool) error {
 	if f.rows == 0 {
 		f.rows = 256
 		if dev.Activations() == kernels.F32 && !dev.Graphs() {
@@ -51,7 +64,14 @@ func (f *windowFlags) run(dev kernels.Device, match string, repeats int, asJSON,
 			return strings.Contains(fmt.Sprintf("%s %v T=%d", shape, p, t), match)
 		},
 	}
-	err := kernelbench.Windows(dev, o, s.add)
+	rows := 0
+	err := kernelbench.Windows(dev, o, func(r kernelbench.WindowRow) {
+		rows++
+		s.add(r)
+	})
+	if rows == 0 && err == nil {
+		return nothingMatches(match)
+	}
 	s.line()
 	s.table.flush()
 	return err

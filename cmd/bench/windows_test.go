@@ -35,10 +35,46 @@ func TestWindowSheet(t *testing.T) {
 	}
 }
 
-func TestWindowsRefuses(t *testing.T) {
-	for _, args := range [][]string{{"--windows=0"}, {"--windows", "--window-rows", "-1"}, {"--windows", "--window-tokens", "0"}, {"--windows", "--repeats", "0"}} {
-		if err := kernelsCommand(append([]string{"--device", "cpu", "--skip-check"}, args...)); err == nil {
-			t.Errorf("%v: no error", args)
+// TestKernelsRefuses: one line that names what is wrong, and no empty table.
+func TestKernelsRefuses(t *testing.T) {
+	for line, words := range map[string]string{
+		"--windows=0":                              "from 1 to 4096",
+		"--windows=x":                              "whole numbers",
+		"--windows=4097":                           "from 1 to 4096",
+		"--windows 8,16":                           "--windows=8,16",
+		"foo":                                      "unexpected argument",
+		"--windows --window-rows -1":               "--window-rows",
+		"--windows --window-rows 100000000":        "--window-rows",
+		"--windows --window-tokens 0":              "from 1 to 8",
+		"--windows=8 --window-tokens 9":            "from 1 to 8",
+		"--windows=2 --window-tokens 4":            "at least as long",
+		"--windows --repeats 0":                    "--repeats",
+		"--repeats -1":                             "--repeats",
+		"--match zzz":                              "--match",
+		"--windows --match zzz":                    "--match",
+		"--windows=2,4 --match T=8":                "--match",
+		"--windows=4096 --window-rows 4096":        "GB are free",
+		"--windows=4096 --window-rows 4096 --json": "GB are free",
+	} {
+		err := kernelsCommand(append([]string{"--device", "cpu", "--skip-check"}, strings.Fields(line)...))
+		if err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "strconv") {
+			t.Errorf("%s: %v, want a line with %q", line, err, words)
+		}
+	}
+}
+
+func TestCounts(t *testing.T) {
+	list := []int{1, 32}
+	c := counts{&list, 64}
+	if c.String() != "1,32" {
+		t.Errorf("the default is printed as %q", c.String())
+	}
+	if err := c.Set("8, 8,64,8"); err != nil || !slices.Equal(list, []int{8, 64}) {
+		t.Errorf("%v, %v", list, err)
+	}
+	for _, bad := range []string{"", "8,", "0", "65", "1.5", "-1", "99999999999999999999"} {
+		if err := c.Set(bad); err == nil {
+			t.Errorf("%q: no error, %v", bad, list)
 		}
 	}
 }

@@ -62,6 +62,13 @@ type Options struct {
 	Small   bool                        // smallest shapes only: a check that the table runs
 }
 
+// Any reports whether a case of the table is chosen; a device may still be without its operation.
+func (o Options) Any() bool {
+	return slices.ContainsFunc(groups, func(group func(bool) []maker) bool { return slices.ContainsFunc(group(o.Small), o.takes) })
+}
+
+func (o Options) takes(m maker) bool { return o.Match == nil || o.Match(m.op, m.shape) }
+
 // Run times the table and hands out each row as it is known.
 func Run(dev kernels.Device, rates Rates, o Options, emit func(Row)) error {
 	if o.Repeats == 0 {
@@ -69,7 +76,7 @@ func Run(dev kernels.Device, rates Rates, o Options, emit func(Row)) error {
 	}
 	for _, group := range groups {
 		for _, make := range group(o.Small) {
-			if o.Match != nil && !o.Match(make.op, make.shape) {
+			if !o.takes(make) {
 				continue
 			}
 			row, err := timeOne(dev, make, rates, o.Repeats)

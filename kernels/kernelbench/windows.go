@@ -74,6 +74,9 @@ func Windows(dev kernels.Device, o WindowOptions, emit func(WindowRow)) error {
 
 // windows times all windows in turns, so that what disturbs the machine meets each of them.
 func (m mixer) windows(dev kernels.Device, o WindowOptions, p kernels.Precision, t int, emit func(WindowRow)) error {
+	if need, free := m.windowBytes(dev, o, p, t), dev.MemoryFree(); need > free {
+		return fmt.Errorf("%d rows at windows %v need %.1f GB, %.1f GB are free: fewer rows or shorter windows", o.Rows, o.Windows, float64(need)/1e9, float64(free)/1e9)
+	}
 	var runs []*windowRun
 	defer func() {
 		for _, r := range runs {
@@ -104,6 +107,26 @@ func (m mixer) windows(dev kernels.Device, o WindowOptions, p kernels.Precision,
 	return nil
 }
 
+// windowBytes are those of the states and rings of all windows, which exist at the same time.
+func (m mixer) windowBytes(dev kernels.Device, o WindowOptions, p kernels.Precision, t int) (sum int64) {
+	slots := int64(o.Rows*m.windowSets(o, p) + 1)
+	for _, window := range o.Windows {
+		if window >= t {
+			sum += slots * (m.checkpoint(p).Bytes() + m.ring(kernels.Window{L: window, T: t}, dev.Activations(), p).Bytes)
+		}
+	}
+	return sum
+}
+
+// windowSets is how many groups of rows take turns.
+func (m mixer) windowSets(o WindowOptions, p kernels.Precision) int {
+	n := max(1, 64/o.Rows)
+	if !o.Small {
+		n = max(n, int(coldBytes/m.checkpoint(p).Bytes())/o.Rows)
+	}
+	return n
+}
+
 // coldBytes are more than caches hold, all windows together: states are cold when their turn comes.
 const coldBytes = 64 << 20
 
@@ -119,10 +142,7 @@ type windowRun struct {
 
 func (r *windowRun) build(m mixer, o WindowOptions, p kernels.Precision, w kernels.Window) error {
 	l := r.lab
-	r.sets = max(1, 64/o.Rows)
-	if !o.Small {
-		r.sets = max(r.sets, int(coldBytes/m.checkpoint(p).Bytes())/o.Rows)
-	}
+	r.sets = m.windowSets(o, p)
 	phases := windowPhases(w, o.Rows*r.sets, l.rng.IntN)
 	s := newSSM(l, m, w, p, o.Rows*r.sets, o.Rows*w.T, func(slot int) int { return phases[max(slot-1, 0)] })
 	c := Case{Sets: r.sets, Run: s.steps(l, o.Rows, w.T, r.sets)}

@@ -128,18 +128,18 @@ func TestSummaryOfNotFinite(t *testing.T) {
 
 func TestSpans(t *testing.T) {
 	for _, c := range []struct {
-		length int
-		cuts   []int
-		want   []Span
+		from, length int
+		cuts         []int
+		want         []Span
 	}{
-		{1536, []int{1024}, []Span{{1, 1024}, {1025, 1536}}},
-		{1024, []int{1024}, []Span{{1, 1024}}},
-		{100, []int{1024, 40}, []Span{{1, 40}, {41, 100}}},
-		{100, nil, []Span{{1, 100}}},
-		{100, []int{0, -5, 100}, []Span{{1, 100}}},
+		{2, 1536, []int{1024}, []Span{{2, 1024}, {1025, 1536}}},
+		{1, 1024, []int{1024}, []Span{{1, 1024}}},
+		{2, 100, []int{1024, 40}, []Span{{2, 40}, {41, 100}}},
+		{9, 100, nil, []Span{{9, 100}}},
+		{9, 100, []int{8, 1, 100}, []Span{{9, 100}}},
 	} {
-		if got := Spans(c.length, c.cuts); !slices.Equal(got, c.want) {
-			t.Errorf("Spans(%d, %v) = %v, want %v", c.length, c.cuts, got, c.want)
+		if got := Spans(c.from, c.length, c.cuts); !slices.Equal(got, c.want) {
+			t.Errorf("Spans(%d, %d, %v) = %v, want %v", c.from, c.length, c.cuts, got, c.want)
 		}
 	}
 }
@@ -169,13 +169,16 @@ func TestParseSettingsRefuses(t *testing.T) {
 	for _, bad := range [][]string{
 		{}, {""}, {"states=fp8"}, {"state"}, {"state="}, {"state=fp8,"}, {"state=fp8 state=fp8"}, {"kv=fp8", "kv=fp8"}, {"kv=fp8,fp8"},
 		{"window=" + strings.Repeat("1,", 70) + "1"}, {"state=fp8 fp8"},
+		{"state=fp8 read=fp8"}, {"state=float16,fp8 read=fp8"}, {"window=-1"},
 	} {
 		if all, err := ParseSettings(bad); err == nil {
 			t.Errorf("%q: %v, no error", bad, all)
 		}
 	}
-	if _, err := ParseSetting("kv=fp8,bfloat16"); err == nil {
-		t.Error("a list is taken as one setting")
+	for _, bad := range []string{"kv=fp8,bfloat16", "window=-1", "state=nvfp4 read=nvfp4"} {
+		if _, err := ParseSetting(bad); err == nil {
+			t.Errorf("%q is taken as one setting", bad)
+		}
 	}
 }
 

@@ -34,11 +34,10 @@ func (s *Series) Set(text, position int, nats float64, sameTop bool) {
 // Span is a range of positions, both ends included.
 type Span struct{ From, To int }
 
-// Spans cut positions 1..length behind the given ones.
-func Spans(length int, cuts []int) (out []Span) {
+// Spans cut positions from..length behind the given ones.
+func Spans(from, length int, cuts []int) (out []Span) {
 	cuts = slices.Clone(cuts)
 	slices.Sort(cuts)
-	from := 1
 	for _, cut := range append(cuts, length) {
 		if to := min(cut, length); to >= from {
 			out = append(out, Span{from, to})

@@ -55,6 +55,9 @@ func ParseSettings(texts []string) ([]Setting, error) {
 		return nil, fmt.Errorf("%d settings: must be from 1 to %d", len(out), most)
 	}
 	for i, s := range out {
+		if err := s.check(); err != nil {
+			return nil, err
+		}
 		if slices.ContainsFunc(out[:i], func(o Setting) bool { return o.Name == s.Name }) {
 			return nil, fmt.Errorf("setting %q is there twice", s.Name)
 		}
@@ -71,7 +74,19 @@ func ParseSetting(text string) (Setting, error) {
 	if err != nil {
 		return Setting{}, fmt.Errorf("setting %q: %w", text, err)
 	}
-	return all[0], nil
+	return all[0], all[0].check()
+}
+
+// check refuses values that a flag takes and that name no setting of their own.
+func (s Setting) check() error {
+	state, read := s.Flags["mamba-ssm-cache-dtype"], s.Flags["ssm-read-dtype"]
+	switch {
+	case state != "" && state == read:
+		return fmt.Errorf("setting %q: a copy to read in the state's own format is no copy; leave read out", s.Name)
+	case s.Flags["replayssm-buffer-len"] == "-1":
+		return fmt.Errorf("setting %q: a window must be 1 or more, or auto", s.Name)
+	}
+	return nil
 }
 
 // combinations expands lists; the first word's value changes slowest.
