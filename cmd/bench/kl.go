@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ func (f *klFlags) check(given func(flag string) bool) error {
 	case sameFile(f.csv, f.plot):
 		return cli.Usagef("--csv and --plot name the same file, %s", f.csv)
 	}
-	return errors.Join(writable("csv", f.csv), writable("plot", f.plot))
+	return cmp.Or(writable("csv", f.csv), writable("plot", f.plot))
 }
 
 func (f *klFlags) run() error {

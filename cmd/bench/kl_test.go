@@ -230,6 +230,7 @@ func TestKLRefuses(t *testing.T) {
 		"twice by a flag":      {"--text", novel, "--setting", "state=fp8,auto", "--mamba-ssm-cache-dtype", "fp8", "--setting", "rounding=nearest", "--texts", "1", "--length", "20"},
 		"no such folder":       {"--text", novel, "--csv", filepath.Join(empty, "none", "a.csv")},
 		"folder as picture":    {"--text", novel, "--plot", filepath.Dir(empty)},
+		"neither":              {"--text", novel, "--csv", filepath.Dir(empty), "--plot", filepath.Join(empty, "a.png")},
 		"one file for both":    {"--text", novel, "--csv", "a", "--plot", "./a"},
 		"drafts":               {"--text", novel, "--speculative-config", `{"method":"ngram","num_speculative_tokens":2}`},
 		"pages":                {"--text", novel, "--num-kv-blocks", "9"},
