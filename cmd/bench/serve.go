@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -53,9 +54,12 @@ type serveFlags struct {
 	timeout             time.Duration
 	json                bool
 	output, plot        string
+
+	set *pflag.FlagSet // says which flags are given
 }
 
 func (f *serveFlags) register(fs *pflag.FlagSet) {
+	f.set = fs
 	s := &f.synthetic
 	_, _ = s.Input.Set("256"), s.Output.Set("64")
 	fs.StringVar(&f.url, "base-url", "http://127.0.0.1:8000", "the server, with or without /v1")
@@ -77,10 +81,10 @@ func (f *serveFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.limits.Input, "max-input-len", 0, "cut prompts of token ids to this; 0 = no limit")
 	fs.IntVar(&f.limits.Output, "max-output-len", 0, "cut lengths of answers to this; 0 = no limit")
 	fs.Uint64Var(&s.Seed, "seed", 0, "of arrivals, lengths and prompts")
-	fs.IntVar(&f.requests, "requests", 0, "measured requests of a row (default: 100 without --duration; a whole trace)")
+	fs.IntVar(&f.requests, "requests", 0, "measured requests of a row; a trace that has fewer begins again with other tokens, a replayed one ends (default: 100 without --duration; a whole trace)")
 	fs.DurationVar(&f.duration, "duration", 0, "how long measured requests arrive; 0 = until --requests")
 	fs.DurationVar(&f.ramp, "ramp", 0, "grow the load to its value during this time, without measuring")
-	fs.IntVar(&f.warmup, "warmup", 2, "requests before each row, one after another, not measured; none before a replayed trace")
+	fs.IntVar(&f.warmup, "warmup", 2, "requests before each row, one after another, not measured and not of a trace's own; none before a replayed trace")
 	fs.IntVar(&f.maxInFlight, "max-in-flight", 0, "hold requests of a rate or trace back while so many are under way; 0 = never")
 	fs.Float64Var(&f.temperature, "temperature", 0, "of sampling")
 	fs.BoolVar(&f.ignoreEOS, "ignore-eos", true, "answers have exactly the length asked for")
@@ -113,46 +117,15 @@ func serveCommand(args []string) error {
 	return f.run(ctx, os.Stdout)
 }
 
-func (f *serveFlags) check() error {
-	s := &f.synthetic
-	switch {
-	case len(f.rates) > 0 && len(f.concurrency) > 0:
-		return cli.Usagef("--rates and --concurrency exclude each other")
-	case f.arrival != "poisson" && f.arrival != "fixed":
-		return cli.Usagef("--arrival %s: must be poisson or fixed", f.arrival)
-	case f.trace != "" && f.prompts != "":
-		return cli.Usagef("--trace and --prompts exclude each other")
-	case !(f.speed > 0) || math.IsInf(f.speed, 0):
-		return cli.Usagef("--speed %v: must be above 0", f.speed)
-	case f.requests < 0 || f.duration < 0 || f.ramp < 0 || f.warmup < 0 || f.maxInFlight < 0 || f.limits.Input < 0 || f.limits.Output < 0:
-		return cli.Usagef("--requests, --duration, --ramp, --warmup, --max-in-flight, --max-input-len and --max-output-len must not be negative")
-	case s.Prefix < 0 || s.Prefix > load.MaxLength || s.Groups < 1 || s.Vocab < 0 || s.Vocab > math.MaxInt32:
-		return cli.Usagef("--prefix-len must be from 0 to %d, --prefix-groups 1 or more, --vocab-size from 1 to %d", load.MaxLength, math.MaxInt32)
-	case f.timeout <= 0 || f.temperature < 0 || math.IsNaN(f.temperature) || math.IsInf(f.temperature, 0):
-		return cli.Usagef("--timeout must be above 0 and --temperature not negative")
-	case f.extra != "" && !isObject(f.extra):
-		return cli.Usagef("--extra-body must be a JSON object")
-	}
-	for _, n := range f.concurrency {
-		if n < 1 || n > 1<<16 {
-			return cli.Usagef("--concurrency %d: must be from 1 to %d", n, 1<<16)
-		}
-	}
-	_, err := f.loads()
-	return err
-}
-
-func isObject(text string) bool {
-	var o map[string]json.RawMessage
-	return json.Unmarshal([]byte(text), &o) == nil && o != nil
-}
-
 // offer is one load: a row.
 type offer struct {
 	name        string
 	rate        float64
 	concurrency int
 }
+
+// replay says that the trace's own times decide.
+func (o offer) replay() bool { return o.rate == 0 && o.concurrency == 0 }
 
 // loads are the rows that the command line asks for. A single one without a rate or concurrency replays the trace.
 func (f *serveFlags) loads() ([]offer, error) {
@@ -162,8 +135,8 @@ func (f *serveFlags) loads() ([]offer, error) {
 		rates = []string{"1"}
 	}
 	for _, text := range rates {
-		var rate float64
-		if _, err := fmt.Sscan(text, &rate); err != nil || !(rate > 0) {
+		rate, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil || !(rate > 0) {
 			return nil, cli.Usagef("--rates %s: must be numbers above 0, or inf", text)
 		}
 		out = append(out, offer{name: fmt.Sprintf("%s %g/s", f.arrival, rate), rate: rate})
@@ -196,21 +169,59 @@ func (f *serveFlags) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if loads[0].replay() && f.requests > len(trace) {
+		report.note("the trace has %d requests, fewer than --requests %d: a replayed trace ends with its last", len(trace), f.requests)
+	}
+	return errors.Join(f.rows(ctx, client, report, loads, trace, jobs), report.close())
+}
+
+// rows measures one load after another; the error says what went wrong with requests.
+func (f *serveFlags) rows(ctx context.Context, c *load.Client, report *report, loads []offer, trace []load.TraceRow, jobs []load.Job) error {
+	var failures error
 	for i, o := range loads {
-		row, all, err := f.measure(ctx, client, o, f.source(trace, jobs, uint64(i)), trace)
+		row, all, err := f.measure(ctx, c, o, f.source(trace, jobs, uint64(i)), trace)
 		if err != nil {
-			return errors.Join(err, report.close())
+			return errors.Join(failures, err)
 		}
 		report.add(row, all)
-		if row.Completed == 0 && ctx.Err() == nil {
-			return errors.Join(fmt.Errorf("no request was answered; first error: %s", row.FirstError), report.close())
+		failures = errors.Join(failures, verdict(row))
+		if row.Completed == 0 && !row.Interrupted {
+			return failures
 		}
-		if left := len(loads) - i - 1; left > 0 && (ctx.Err() != nil || row.Saturated && o.rate > 0) {
-			report.note("%d more rows are left out: %s", left, map[bool]string{true: "interrupted", false: "the server is saturated"}[ctx.Err() != nil])
+		if left, reason := len(loads)-i-1, ending(row, o); left > 0 && reason != "" {
+			report.note("%d more rows are left out: %s", left, reason)
 			break
 		}
 	}
-	return report.close()
+	return failures
+}
+
+// verdict is why a row counts as failed; nil = it does not. A server that turns requests away under load does its work.
+func verdict(row load.Row) error {
+	switch {
+	case row.Interrupted && row.Faults == 0:
+		return nil
+	case row.Requests == 0:
+		return fmt.Errorf("%s: no request was measured: none arrived behind --ramp and within --duration", row.Load)
+	case row.Completed == 0 && !row.Interrupted:
+		return fmt.Errorf("%s: no request was answered; first error: %s", row.Load, row.FirstError)
+	case row.Faults > 0:
+		return fmt.Errorf("%s: %d of %d requests failed, and not because of load; first error: %s", row.Load, row.Faults, row.Requests, row.FirstError)
+	}
+	return nil
+}
+
+// ending is why no row may follow this one; "" = they may.
+func ending(row load.Row, o offer) string {
+	switch {
+	case row.Interrupted:
+		return "interrupted"
+	case o.rate > 0 && row.Saturated:
+		return "the server is saturated"
+	case o.rate > 0 && 10*row.Faults > row.Requests:
+		return "requests fail"
+	}
+	return ""
 }
 
 // read reads the trace or the prompts.
@@ -292,25 +303,29 @@ func (f *serveFlags) plan(o offer, source load.Source, trace []load.TraceRow) lo
 		Source: source, Concurrency: o.concurrency, MaxInFlight: f.maxInFlight,
 		Requests: f.requests, Duration: f.duration, Ramp: f.ramp, Warmup: f.warmup,
 	}
-	if p.Requests == 0 && p.Duration == 0 && trace == nil {
+	switch {
+	case trace == nil && p.Requests == 0 && p.Duration == 0:
 		p.Requests = defaultRequests
+	case trace != nil && p.Requests == 0 && p.Duration == 0 && !o.replay():
+		p.Requests = len(trace)
+	}
+	if trace != nil { // others' tokens, so that no prompt of the run is in a cache
+		p.WarmUp = load.FromTrace(trace, f.synthetic.Vocab, f.limits, f.synthetic.Seed+1<<63)
 	}
 	switch {
 	case o.rate > 0 && f.arrival == "fixed":
 		p.Arrivals = load.Fixed(o.rate, f.ramp)
 	case o.rate > 0:
 		p.Arrivals = load.Poisson(o.rate, f.ramp, f.synthetic.Seed)
-	case o.concurrency == 0:
+	case o.replay():
 		p.Arrivals, p.Warmup = load.Timed(trace, f.speed), 0
-	case p.Requests == 0 && p.Duration == 0:
-		p.Requests = max(len(trace)-p.Warmup, 1)
 	}
 	return p
 }
 
 func (f *serveFlags) measure(ctx context.Context, c *load.Client, o offer, source load.Source, trace []load.TraceRow) (load.Row, []*load.Outcome, error) {
 	p := f.plan(o, source, trace)
-	bar := newServeBar(o.name, f.expected(p, trace))
+	bar := newServeBar(o.name, f.expected(p, o, trace))
 	cpu, begin := cpuTime(), time.Now()
 	all, err := load.Run(ctx, c, p, bar.ended)
 	bar.finish()
@@ -318,10 +333,7 @@ func (f *serveFlags) measure(ctx context.Context, c *load.Client, o offer, sourc
 		return load.Row{}, nil, err
 	}
 	row := load.Summarise(all, f.slo, f.ignoreEOS && !f.plain)
-	row.Load, row.Concurrency = o.name, o.concurrency
-	if !math.IsInf(o.rate, 0) {
-		row.Rate = o.rate // JSON has no infinity
-	}
+	row.Load, row.Rate, row.Concurrency = o.name, load.Rate(o.rate), o.concurrency
 	row.ClientCores = (cpuTime() - cpu).Seconds() / time.Since(begin).Seconds()
 	row.Interrupted = ctx.Err() != nil
 	if o.concurrency == 0 && !math.IsInf(o.rate, 0) && !row.Interrupted {
@@ -331,12 +343,14 @@ func (f *serveFlags) measure(ctx context.Context, c *load.Client, o offer, sourc
 }
 
 // expected is about how many requests a row has, for the bar; -1 = not known.
-func (f *serveFlags) expected(p load.Plan, trace []load.TraceRow) int {
+func (f *serveFlags) expected(p load.Plan, o offer, trace []load.TraceRow) int {
 	switch {
+	case o.replay() && p.Requests == 0 && f.duration == 0:
+		return len(trace)
+	case o.replay() && f.ramp == 0:
+		return min(p.Requests, len(trace))
 	case p.Requests > 0 && f.ramp == 0:
 		return p.Requests
-	case trace != nil && p.Concurrency == 0 && f.duration == 0:
-		return len(trace)
 	}
 	return -1
 }

@@ -1,9 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
+	"io"
 	"slices"
 
 	"reprise/cmd/bench/internal/load"
@@ -17,20 +16,20 @@ const (
 )
 
 // drawServe writes a picture: of several rows, latencies and throughput against the load; of one, the distribution of
-// latencies and the run over time.
-func drawServe(path string, rows []load.Row, last []*load.Outcome) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("--plot: %w", err)
-	}
+// latencies and the run over time. objective says that there is one.
+func drawServe(path string, rows []load.Row, last []*load.Outcome, objective bool) error {
 	panels := singleRow(last)
 	if len(rows) > 1 {
-		panels = sweep(rows)
+		panels = sweep(rows, objective)
 	}
-	return errors.Join(plot.Write(file, plotWidth, plotHeight, panels...), file.Close())
+	if err := writeFile(path, func(w io.Writer) error { return plot.Write(w, plotWidth, plotHeight, panels...) }); err != nil {
+		return fmt.Errorf("--plot: %w", err)
+	}
+	return nil
 }
 
-func sweep(rows []load.Row) []plot.Panel {
+// sweep has no place for a rate of inf.
+func sweep(rows []load.Row, objective bool) []plot.Panel {
 	label := "requests a second that arrive"
 	if rows[0].Concurrency > 0 {
 		label = "requests under way"
@@ -38,9 +37,13 @@ func sweep(rows []load.Row) []plot.Panel {
 	series := func(name string, y func(load.Row) float64) plot.Series {
 		s := plot.Series{Name: name}
 		for _, r := range rows {
-			s.X, s.Y = append(s.X, r.Rate+float64(r.Concurrency)), append(s.Y, y(r))
+			s.X, s.Y = append(s.X, float64(r.Rate)+float64(r.Concurrency)), append(s.Y, y(r))
 		}
 		return s
+	}
+	requests := []plot.Series{series("completed", func(r load.Row) float64 { return r.RequestRate })}
+	if objective {
+		requests = append(requests, series("within the objective", func(r load.Row) float64 { return r.Goodput }))
 	}
 	return []plot.Panel{
 		{Title: "Latency", XLabel: label, YLabel: "milliseconds", LogY: true, Series: []plot.Series{
@@ -49,9 +52,7 @@ func sweep(rows []load.Row) []plot.Panel {
 			series("end to end p50", func(r load.Row) float64 { return r.E2E.P50 }), series("end to end p99", func(r load.Row) float64 { return r.E2E.P99 }),
 		}},
 		{Title: "Throughput", XLabel: label, YLabel: "tokens a second", Series: []plot.Series{series("output", func(r load.Row) float64 { return r.OutputRate })}},
-		{Title: "Requests", XLabel: label, YLabel: "requests a second", Series: []plot.Series{
-			series("completed", func(r load.Row) float64 { return r.RequestRate }), series("within the objective", func(r load.Row) float64 { return r.Goodput }),
-		}},
+		{Title: "Requests", XLabel: label, YLabel: "requests a second", Series: requests},
 	}
 }
 

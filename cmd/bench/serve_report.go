@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -25,9 +26,12 @@ type report struct {
 	last    []*load.Outcome // of the last row
 }
 
-// newReport opens the output file before anything is measured.
+// newReport opens the output file before anything is measured, and tries whether the picture can be written.
 func newReport(out io.Writer, f *serveFlags) (*report, error) {
 	r := &report{out: out, json: f.json, picture: f.plot, slo: f.slo}
+	if err := writable("plot", f.plot); err != nil {
+		return nil, err
+	}
 	if f.output != "" {
 		file, err := os.Create(f.output)
 		if err != nil {
@@ -81,9 +85,21 @@ func (r *report) detail(row load.Row) {
 		name string
 		s    load.Stats
 	}{{"first token", row.TTFT}, {"between tokens", row.ITL}, {"time per token", row.TPOT}, {"end to end", row.E2E}, {"sent late", row.Late}} {
-		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", m.name, m.s.Mean, m.s.P50, m.s.P90, m.s.P95, m.s.P99, m.s.Max)
+		fmt.Fprint(t, m.name, "\t")
+		for _, v := range []float64{m.s.Mean, m.s.P50, m.s.P90, m.s.P95, m.s.P99, m.s.Max} {
+			fmt.Fprint(t, orDash(m.s, v, 2), "\t")
+		}
+		fmt.Fprintln(t)
 	}
 	_ = t.Flush() // standard output; nothing else could say so
+}
+
+// orDash is a value of s, or a dash where nothing was measured.
+func orDash(s load.Stats, value float64, digits int) string {
+	if s.Samples == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(value, 'f', digits, 64)
 }
 
 // remarks are what a reader must know before believing a row.
@@ -95,6 +111,7 @@ func remarks(row load.Row) string {
 	}{
 		{row.Interrupted, "interrupted"},
 		{row.Saturated, "the server does not keep up"},
+		{row.Faults > 0, fmt.Sprintf("%d failed for another reason than load, so the row does not say whether the server keeps up", row.Faults)},
 		{row.Cut > 0, fmt.Sprintf("%d broken off", row.Cut)},
 		{row.Short > 0, fmt.Sprintf("%d answers shorter than asked for", row.Short)},
 		{row.Unmeasured > 0, fmt.Sprintf("%d more during the ramp", row.Unmeasured)},
@@ -114,7 +131,7 @@ func (r *report) close() error {
 	}
 	var err error
 	if r.picture != "" && len(r.rows) > 0 {
-		err = drawServe(r.picture, r.rows, r.last)
+		err = drawServe(r.picture, r.rows, r.last, r.slo.String() != "")
 	}
 	if r.file != nil {
 		err = errors.Join(err, r.file.Close())
@@ -127,11 +144,15 @@ func (r *report) table() {
 	fmt.Fprintln(t, "\nload\tok\tfailed\trequests/s\ttokens/s in\ttokens/s out\tgoodput\tTTFT p50\tp99\tITL p50\tp99\tTPOT p50\te2e p50\tp99\t\t")
 	for _, row := range r.rows {
 		mark := ""
-		if row.Saturated {
+		switch {
+		case row.Faults > 0:
+			mark = "failures"
+		case row.Saturated:
 			mark = "saturated"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.2f\t%.1f\t%.1f\t%.2f\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%s\t\n", row.Load, row.Completed, row.Failed,
-			row.RequestRate, row.InputRate, row.OutputRate, row.Goodput, row.TTFT.P50, row.TTFT.P99, row.ITL.P50, row.ITL.P99, row.TPOT.P50, row.E2E.P50, row.E2E.P99, mark)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%.2f\t%.1f\t%.1f\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.Load, row.Completed, row.Failed,
+			row.RequestRate, row.InputRate, row.OutputRate, row.Goodput, orDash(row.TTFT, row.TTFT.P50, 1), orDash(row.TTFT, row.TTFT.P99, 1),
+			orDash(row.ITL, row.ITL.P50, 2), orDash(row.ITL, row.ITL.P99, 2), orDash(row.TPOT, row.TPOT.P50, 2), orDash(row.E2E, row.E2E.P50, 1), orDash(row.E2E, row.E2E.P99, 1), mark)
 	}
 	_ = t.Flush()
 }

@@ -56,6 +56,9 @@ func benchUntil(t *testing.T, ctx context.Context, args ...string) (string, erro
 	return out.String(), err
 }
 
+// words leaves one blank between words.
+func words(text string) string { return strings.Join(strings.Fields(text), " ") }
+
 func rows(t *testing.T, text string) (out []load.Row) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -179,6 +182,57 @@ func TestASweepEndsAtSaturation(t *testing.T) {
 	}
 }
 
+// twoRequests is a trace of two requests, 10 ms apart.
+func twoRequests(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "two.jsonl")
+	check(t, os.WriteFile(path, []byte(`{"timestamp":0,"input_length":5,"output_length":1}`+"\n"+`{"timestamp":10,"input_length":7,"output_length":1}`+"\n"), 0o666))
+	return path
+}
+
+// A warm-up takes nothing of a trace, and more requests than it has go through it again; a replayed one ends.
+func TestEveryRequestOfATraceIsMeasured(t *testing.T) {
+	var sent atomic.Int64
+	url := fake(t, func(n int64, w http.ResponseWriter) { sent.Store(n + 1); token(w) })
+	before := int64(0)
+	for _, c := range []struct {
+		flags          string
+		measured, sent int
+	}{{"--concurrency 1", 2, 4}, {"--rates 1000", 2, 4}, {"--concurrency 2 --requests 10", 10, 12}, {"--requests 10", 2, 2}, {"--requests 1", 1, 1}} {
+		out, err := bench(t, append(strings.Fields(c.flags), "--base-url", url, "--trace", twoRequests(t), "--json")...)
+		check(t, err)
+		if got := rows(t, out); len(got) != 1 || got[0].Completed != c.measured || sent.Load()-before != int64(c.sent) || strings.Contains(out, "itl_ms") {
+			t.Errorf("%s: %d sent, %s", c.flags, sent.Load()-before, out)
+		}
+		before = sent.Load()
+	}
+	out, err := bench(t, "--base-url", url, "--trace", twoRequests(t), "--ramp", "1m")
+	if err == nil || !strings.Contains(err.Error(), "no request was measured") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestAServerThatDies: lost connections are no saturation, and the run fails.
+func TestAServerThatDies(t *testing.T) {
+	url := fake(t, func(n int64, w http.ResponseWriter) {
+		if n == 0 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		if n > 5 {
+			panic(http.ErrAbortHandler)
+		}
+		token(w)
+	})
+	out, err := bench(t, "--base-url", url, "--warmup", "0", "--rates", "500,1000", "--requests", "20", "--output-len", "1")
+	if err == nil || !strings.Contains(err.Error(), "14 of 20 requests failed") || !strings.Contains(err.Error(), "connect: ") {
+		t.Errorf("%v", err)
+	}
+	if strings.Contains(out, "the server does not keep up") || !strings.Contains(out, "another reason than load") || !strings.Contains(words(out), "between tokens - -") || strings.Contains(out, "1000/s") {
+		t.Errorf("%s", out)
+	}
+}
+
 // TestInterruptedRunsAreReported: the signal comes while the server works on the sixth request of the first row.
 func TestInterruptedRunsAreReported(t *testing.T) {
 	ctx, interrupt := context.WithCancel(context.Background())
@@ -205,6 +259,9 @@ func TestNothingAnswers(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "503") {
 			t.Errorf("%v\n%s", err, out)
 		}
+		if args[1] == "0" && !strings.Contains(words(out), "first token - - - - - - between tokens -") {
+			t.Errorf("%s", out)
+		}
 	}
 	if _, err := bench(t, "--base-url", "http://127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "is it running?") {
 		t.Errorf("%v", err)
@@ -216,17 +273,29 @@ func TestWrongServeFlags(t *testing.T) {
 		"--rates 1 --concurrency 2": "exclude", "--rates 0": "above 0", "--rates x": "above 0", "--rates nan": "above 0", "--concurrency 0": "from 1",
 		"--arrival uniform": "poisson or fixed", "--speed 0": "--speed", "--requests -1": "negative", "--timeout 0s": "--timeout", "--extra-body 5": "object",
 		"--trace a --prompts b": "exclude", "--prefix-groups 0": "--prefix-groups", "--trace /no/such": "no such file", "--temperature NaN": "--temperature",
-		"--prompts ../bench": "is a directory", "--output-file /no/such/file --model m": "--output-file",
+		"--prompts ../bench": "is a directory", "--output-file /no/such/file --model m --vocab-size 9": "--output-file: open", "--plot /no/such/file --model m --vocab-size 9": "--plot: open",
+		"--plot a --output-file ./a": "same file", "--trace main.go --output-file ../bench/main.go": "same file",
+		"--base-url 127.0.0.1:9103": "http://", "--base-url localhost:9103": "http://", "--rates 1x": "above 0", "--rates=": "no rate", "--speed 2": "--speed is for", "--rates 1 --trace a --speed 2": "--speed is for",
+		"--arrival fixed --concurrency 1": "--arrival is for", "--arrival fixed --trace a": "--arrival is for", "--chat": "--prompts", `--extra-body {"n":2}`: "n must be 1",
 	} {
 		if _, err := bench(t, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v, want %q", line, err, words)
 		}
 	}
-	for line, words := range map[string]string{"--input-len x": "normal:MEAN", "--slo ttft": "objective", "--rate 1": "--rates"} {
+	for line, words := range map[string]string{"--input-len x": "normal:MEAN", "--slo ttft": "objective", "--slo ttft=1s,ttft=2s": "second time", "--rate 1": "--rates"} {
 		fs := cli.NewFlags("bench serve", "")
 		new(serveFlags).register(fs)
 		if _, err := cli.Parse(fs, strings.Fields(line)); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v, want %q", line, err, words)
+		}
+	}
+}
+
+func TestTheObjectiveIsDrawnWhereThereIsOne(t *testing.T) {
+	for _, objective := range []bool{false, true} {
+		panels := sweep([]load.Row{{Rate: 1}, {Rate: 2}}, objective)
+		if got := len(panels[2].Series) > 1; got != objective {
+			t.Errorf("with an objective %v: %v", objective, got)
 		}
 	}
 }

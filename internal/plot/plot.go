@@ -76,7 +76,8 @@ type canvas struct {
 	area  image.Rectangle
 	frame image.Rectangle
 	x, y  axis
-	names []image.Point // of the legend, by series; those without a place are missing
+	names []image.Point       // of the legend, by series; those without a place are missing
+	lines map[image.Point]int // how many go over a pixel
 }
 
 // Pixels around the frame: room for labels.
@@ -88,7 +89,7 @@ const (
 )
 
 func newCanvas(img *image.Paletted, area image.Rectangle, p Panel) *canvas {
-	c := &canvas{Panel: p, img: img, area: area}
+	c := &canvas{Panel: p, img: img, area: area, lines: map[image.Point]int{}}
 	c.frame = image.Rect(area.Min.X+left, area.Min.Y+top, area.Max.X-right, area.Max.Y-bottom)
 	c.frame.Min.Y += legendLine * c.placeNames()
 	xs, ys := newSpan(), newSpan()
@@ -157,10 +158,20 @@ func (c *canvas) row(y float64) int {
 	return c.frame.Max.Y - 1 - int(math.Round(c.y.share(y)*float64(c.frame.Dy()-1)))
 }
 
+// taken says whether another series has a pixel.
+func (c *canvas) taken(x, y int, colour uint8) bool {
+	there := c.img.ColorIndexAt(x, y)
+	return there >= firstSeries && there != colour
+}
+
 func (c *canvas) dots(s Series, colour uint8) {
 	for i := range s.X {
 		if c.visible(s.X[i], s.Y[i]) {
-			fill(c.img, c.column(s.X[i])-1, c.row(s.Y[i])-1, 3, 3, colour)
+			x, y, height := c.column(s.X[i]), c.row(s.Y[i]), 3
+			if c.taken(x, y, colour) {
+				height = 1 // what lies there stays visible
+			}
+			fill(c.img, x-1, y-1, 3, height, colour)
 		}
 	}
 }
@@ -169,6 +180,7 @@ func (c *canvas) dots(s Series, colour uint8) {
 const maxMarked = 24
 
 func (c *canvas) line(s Series, colour uint8, dashed bool) {
+	own := map[image.Point]bool{}
 	open := false // the value before is at (px, py)
 	var px, py int
 	for i := range s.X {
@@ -178,20 +190,27 @@ func (c *canvas) line(s Series, colour uint8, dashed bool) {
 		}
 		x, y := c.column(s.X[i]), c.row(s.Y[i])
 		if open {
-			c.stroke(px, py, x, y, colour, dashed)
+			c.stroke(px, py, x, y, colour, dashed, own)
 		}
 		if len(s.X) <= maxMarked {
 			fill(c.img, x-2, y-2, 5, 5, colour)
 		}
 		px, py, open = x, y, true
 	}
+	for at := range own {
+		c.lines[at]++
+	}
 }
 
 // Pixels of a dash and of the gap behind it.
 const dash = 5
 
-// stroke draws a straight line two pixels thick. Dashes lie where they would on one line across the frame.
-func (c *canvas) stroke(x0, y0, x1, y1 int, colour uint8, dashed bool) {
+// overlap is the pixels of a piece of a line that lies on others.
+const overlap = 10
+
+// stroke draws a straight line two pixels thick and notes its pixels. Dashes lie where they would on one line across the
+// frame. On k other lines it takes every (k+1)th piece, at the left end the kth (from 0): all of them stay visible.
+func (c *canvas) stroke(x0, y0, x1, y1 int, colour uint8, dashed bool, own map[image.Point]bool) {
 	steps := max(abs(x1-x0), abs(y1-y0), 1)
 	for i := range steps + 1 {
 		x := x0 + int(math.Round(float64(i*(x1-x0))/float64(steps)))
@@ -199,7 +218,13 @@ func (c *canvas) stroke(x0, y0, x1, y1 int, colour uint8, dashed bool) {
 		if dashed && x/dash%2 == 1 {
 			continue
 		}
-		fill(c.img, x, y, 2, 2, colour)
+		for i := range 4 {
+			at := image.Pt(x+i%2, y+i/2)
+			own[at] = true
+			if k := c.lines[at]; dashed || (at.X-c.frame.Min.X)/overlap%(k+1) == k {
+				fill(c.img, at.X, at.Y, 1, 1, colour)
+			}
+		}
 	}
 }
 

@@ -107,6 +107,28 @@ func TestManySeries(t *testing.T) {
 	}
 }
 
+// Of lines and dots in the same place every colour is seen.
+func TestWhatCoincidesStaysVisible(t *testing.T) {
+	for _, points := range []bool{false, true} {
+		p := Panel{}
+		for range 4 {
+			if !points || len(p.Series) < 2 {
+				p.Series = append(p.Series, Series{X: []float64{0, 3, 10}, Y: []float64{1, 5, 7}, Points: points})
+			}
+		}
+		img := draw(t, p)
+		for i := range p.Series {
+			least := 150 // of some 2 x 540 pixels
+			if points {
+				least = 6 // of three dots with 9 pixels each
+			}
+			if got := count(img, frame, seriesColour(i)); got < least {
+				t.Errorf("points %v: series %d has %d pixels, want %d", points, i, got, least)
+			}
+		}
+	}
+}
+
 // Hostile values must neither panic nor loop.
 func TestHostileValues(t *testing.T) {
 	hostile := []float64{0, -1, 1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64, 1e-300, 1e300}

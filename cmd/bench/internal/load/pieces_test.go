@@ -174,6 +174,13 @@ func TestMooncakeTraceSharesBlocks(t *testing.T) {
 	if !slices.Equal(x[:BlockTokens], y[:BlockTokens]) || slices.Equal(x[BlockTokens:2*BlockTokens], y[BlockTokens:2*BlockTokens]) {
 		t.Error("block 0 is shared by both, the next ones are not")
 	}
+	for range 3 {
+		source()
+	}
+	again, _ := source()
+	if z := again.Prompt.IDs; len(z) != len(x) || slices.Equal(z[:BlockTokens], x[:BlockTokens]) {
+		t.Error("the second pass is not the same lengths with other tokens")
+	}
 	short, _ := FromTrace(rows, 1000, Limits{Input: 700}, 3)()
 	if !slices.Equal(short.Prompt.IDs, x[:700]) {
 		t.Error("a cut prompt is not the begin of the whole one")
@@ -189,6 +196,10 @@ func TestTraceFormats(t *testing.T) {
 	}
 	for text, words := range map[string]string{
 		"":                                 "empty",
+		"{\"timestamp\":0,\x00":            "not compressed",
+		"\x28\xb5\x2f\xfdabc":              "JSON lines",
+		"a\"b,c\n":                         "CSV with a header",
+		"{}x":                              "not a JSON object",
 		"a,b\n1,2\n":                       "line 1",
 		"timestamp,contexttokens,output\n": "generatedtokens",
 		"TIMESTAMP,ContextTokens,GeneratedTokens\n":                       "no requests",
@@ -243,7 +254,7 @@ func TestPromptFiles(t *testing.T) {
 	}
 	for text, words := range map[string]string{
 		"": "no prompts", "[]": "no prompts", "[1]": "entry 1", "[": "EOF", `{"prompt":""}`: "line 1", `{"prompt":{}}`: "line 1", "{\"text\":\"a\"}\n{}": "line 2",
-		`{"prompt":[1.5]}`: "line 1", `{"prompt":"a","max_tokens":99999999999}`: "max_tokens", `{"x":1}`: "no prompt",
+		`{"prompt":[1.5]}`: "line 1", `{"prompt":"a","max_tokens":99999999999}`: "max_tokens", `{"x":1}`: "no prompt", "a\x00b": "no text",
 	} {
 		if _, err := ReadPrompts(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%q: %v, want %q", text, err, words)

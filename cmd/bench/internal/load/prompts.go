@@ -21,9 +21,12 @@ import (
 // and may have max_tokens or max_completion_tokens. Errors name the line or the entry.
 func ReadPrompts(r io.Reader) ([]Job, error) {
 	b := bufio.NewReaderSize(r, 1<<16)
-	first, err := b.Peek(1)
+	first, err := b.Peek(sampleBytes)
 	if err != nil && err != io.EOF {
 		return nil, err
+	}
+	if !isText(first) {
+		return nil, errors.New("this is no text; prompts are text, one a line, or JSON, not compressed")
 	}
 	var jobs []Job
 	err = nil

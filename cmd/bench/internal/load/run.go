@@ -18,6 +18,7 @@ type Plan struct {
 	Duration    time.Duration // of arrivals that are measured; 0 = no limit
 	Ramp        time.Duration // requests that arrive in it are sent, but not measured
 	Warmup      int           // requests before the run, not measured
+	WarmUp      Source        // of these; nil = Source
 }
 
 // Run sends the requests and waits for their answers. When ctx ends nothing more is sent, what runs is broken off, and
@@ -60,8 +61,12 @@ type run struct {
 // warmUp sends requests one after another until they are answered; the first failure ends the run, because the others
 // would fail too.
 func (r *run) warmUp(ctx context.Context) error {
+	source := r.plan.WarmUp
+	if source == nil {
+		source = r.plan.Source
+	}
 	for range r.plan.Warmup {
-		job, ok := r.plan.Source()
+		job, ok := source()
 		if !ok || ctx.Err() != nil {
 			return nil
 		}

@@ -2,9 +2,11 @@ package load
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -116,6 +118,20 @@ func TestRampAndWarmupAreNotMeasured(t *testing.T) {
 	})
 }
 
+// A warm-up with a source of its own leaves the run all of the other.
+func TestWarmUpSource(t *testing.T) {
+	var tokens []int
+	withServer(t, time.Minute, func(_ int, q asked, w http.ResponseWriter) {
+		tokens = append(tokens, q.MaxTokens)
+		script(w, ms, ms, 1)
+	}, func(c *Client) {
+		run1(t, c, Plan{Source: fixedSource(2), WarmUp: fixedSource(3), Warmup: 2, Concurrency: 1, Requests: 2})
+	})
+	if !slices.Equal(tokens, []int{3, 3, 2, 2}) {
+		t.Errorf("%v", tokens)
+	}
+}
+
 func TestGoodput(t *testing.T) {
 	withServer(t, time.Minute, func(n int, q asked, w http.ResponseWriter) {
 		if n == 3 {
@@ -137,7 +153,7 @@ func TestGoodput(t *testing.T) {
 			expect(t, text, r.GoodShare, float64(good)/4)
 		}
 	})
-	for _, text := range []string{"", "ttft", "ttft=x", "ttft=0s", "ttft=-1s", "foo=1s", "ttft=1s,,"} {
+	for _, text := range []string{"", "ttft", "ttft=x", "ttft=0s", "ttft=-1s", "foo=1s", "ttft=1s,,", "ttft=1s,ttft=2s"} {
 		if err := new(SLO).Set(text); err == nil {
 			t.Errorf("%q was accepted", text)
 		}
@@ -195,8 +211,9 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%s: %d failed, %d completed, %v, %s", kind, r.Failed, r.Completed, r.Errors, r.FirstError)
 			}
 			expect(t, kind, r.TTFT.Max, 100) // failures leave no trace in latencies
-			if r.Judge(all); !r.Saturated {
-				t.Errorf("%s: half of the requests failed, and the server keeps up", kind)
+			overload := name == "http 429" || name == "http 503"
+			if r.Judge(all); r.Saturated != overload || r.Faults != map[bool]int{true: 0, false: 3}[overload] {
+				t.Errorf("%s: saturated %v, %d faults", kind, r.Saturated, r.Faults)
 			}
 		})
 	}
@@ -282,14 +299,19 @@ func TestPercentiles(t *testing.T) {
 	if math.Abs(s.P90-4.6)+math.Abs(s.P95-4.8)+math.Abs(s.P99-4.96) > 1e-12 || s.Mean != 3 || s.P50 != 3 || s.Max != 5 {
 		t.Errorf("%+v", s)
 	}
-	if s := stats([]float64{7}); s != (Stats{7, 7, 7, 7, 7, 7}) {
+	if s := stats([]float64{7}); s != (Stats{1, 7, 7, 7, 7, 7, 7}) {
 		t.Errorf("%+v", s)
 	}
 	if s := stats(nil); s != (Stats{}) {
 		t.Errorf("%+v", s)
 	}
-	if r := Summarise(nil, SLO{}, true); r.Requests != 0 || r.RequestRate != 0 {
+	r := Summarise(nil, SLO{}, true)
+	if r.Requests != 0 || r.RequestRate != 0 {
 		t.Errorf("%+v", r)
+	}
+	r.Rate = Rate(math.Inf(1))
+	if text := string(must(json.Marshal(r))); strings.Contains(text, "_ms") || !strings.Contains(text, `"rate":"inf"`) {
+		t.Errorf("%s", text)
 	}
 }
 

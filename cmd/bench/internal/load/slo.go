@@ -28,6 +28,9 @@ func (s *SLO) Set(text string) error {
 		if to == nil || err != nil || d <= 0 {
 			return fmt.Errorf("%q is no objective; write ttft=500ms,itl=50ms,tpot=30ms,e2e=10s or a part of it", part)
 		}
+		if *to != 0 {
+			return fmt.Errorf("%q names %s a second time", text, name)
+		}
 		*to = d
 	}
 	*s = out

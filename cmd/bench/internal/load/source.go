@@ -64,14 +64,12 @@ func cut(n, limit int) int {
 }
 
 // FromTrace makes a request of each row of a trace: prompts of random ids that share blocks where the rows name the same
-// block.
+// block. Behind the last row it begins again, with other tokens.
 func FromTrace(trace []TraceRow, vocab int, l Limits, seed uint64) Source {
 	own, i := rand.New(rand.NewPCG(seed, promptStream)), -1
 	return func() (Job, bool) {
-		if i++; i >= len(trace) {
-			return Job{}, false
-		}
-		row := trace[i]
+		i++
+		row, seed := trace[i%len(trace)], seed+uint64(i/len(trace))<<48
 		ids := make([]int32, 0, cut(row.Input, l.Input))
 		for _, block := range row.Blocks {
 			n := min(BlockTokens, cap(ids)-len(ids))

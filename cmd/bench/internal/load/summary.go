@@ -1,51 +1,66 @@
 package load
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"time"
 )
 
-// Stats are milliseconds. A percentile between two samples is interpolated linearly, as numpy does.
+// Stats are milliseconds. A percentile between two samples is interpolated linearly, as numpy does. Without samples all is
+// 0, and JSON leaves it out.
 type Stats struct {
-	Mean float64 `json:"mean"`
-	P50  float64 `json:"p50"`
-	P90  float64 `json:"p90"`
-	P95  float64 `json:"p95"`
-	P99  float64 `json:"p99"`
-	Max  float64 `json:"max"`
+	Samples int     `json:"samples"`
+	Mean    float64 `json:"mean"`
+	P50     float64 `json:"p50"`
+	P90     float64 `json:"p90"`
+	P95     float64 `json:"p95"`
+	P99     float64 `json:"p99"`
+	Max     float64 `json:"max"`
+}
+
+// Rate is requests a second; an infinite one is "inf" in JSON.
+type Rate float64
+
+// MarshalJSON implements json.Marshaler.
+func (r Rate) MarshalJSON() ([]byte, error) {
+	if math.IsInf(float64(r), 1) {
+		return []byte(`"inf"`), nil
+	}
+	return json.Marshal(float64(r))
 }
 
 // Row is what a run came to. Latencies are of measured requests that were answered in full, in milliseconds; they count
 // from the intended arrival.
 type Row struct {
 	Load        string         `json:"load"`                  // "poisson 2/s", "concurrency 16"
-	Rate        float64        `json:"rate,omitempty"`        // requests a second that were meant to arrive; 0 = another load
+	Rate        Rate           `json:"rate,omitempty"`        // requests that were meant to arrive; 0 = another load
 	Concurrency int            `json:"concurrency,omitempty"` // of a closed loop
 	Requests    int            `json:"requests"`              // measured
 	Completed   int            `json:"completed"`
 	Failed      int            `json:"failed"`
-	Cut         int            `json:"cut"`        // broken off by this program, neither completed nor failed
-	Unmeasured  int            `json:"unmeasured"` // sent during the ramp
-	Short       int            `json:"short"`      // completed with fewer tokens than asked for
-	Errors      map[string]int `json:"errors"`     // failed ones by kind
-	FirstError  string         `json:"first_error,omitempty"`
-	Seconds     float64        `json:"seconds"`             // from the first measured arrival to the last answer
-	RequestRate float64        `json:"requests_per_second"` // completed
+	Faults      int            `json:"faults"`                // failed ones but for overload, http 429 and 503
+	Cut         int            `json:"cut"`                   // broken off by this program, neither completed nor failed
+	Unmeasured  int            `json:"unmeasured"`            // sent during the ramp
+	Short       int            `json:"short"`                 // completed with fewer tokens than asked for
+	Errors      map[string]int `json:"errors"`                // failed ones by kind
+	FirstError  string         `json:"first_error,omitempty"` // of the faults, where there are some
+	Seconds     float64        `json:"seconds"`               // from the first measured arrival to the last answer
+	RequestRate float64        `json:"requests_per_second"`   // completed
 	InputRate   float64        `json:"input_tokens_per_second"`
 	OutputRate  float64        `json:"output_tokens_per_second"`
 	Goodput     float64        `json:"goodput_requests_per_second"` // completed within the objective; all without one
 	GoodShare   float64        `json:"good_share"`                  // of completed and failed ones
-	TTFT        Stats          `json:"ttft_ms"`
-	ITL         Stats          `json:"itl_ms"`  // between chunks with tokens, of all requests together
-	TPOT        Stats          `json:"tpot_ms"` // of each request: (last - first) / (tokens - 1)
-	E2E         Stats          `json:"e2e_ms"`  // to the last token
-	Late        Stats          `json:"late_ms"` // from the intended arrival until this program sent the request
+	TTFT        Stats          `json:"ttft_ms,omitzero"`
+	ITL         Stats          `json:"itl_ms,omitzero"`  // between chunks with tokens, of all requests together
+	TPOT        Stats          `json:"tpot_ms,omitzero"` // of each request: (last - first) / (tokens - 1)
+	E2E         Stats          `json:"e2e_ms,omitzero"`  // to the last token
+	Late        Stats          `json:"late_ms,omitzero"` // from the intended arrival until this program sent the request
 	LateSends   int            `json:"late_sends"`
 	ChunkTokens float64        `json:"tokens_per_chunk"`
 	PeakRunning int            `json:"peak_in_flight"`
 	Backlog     int            `json:"backlog"`   // how many more arrived than ended in the second half of the arrivals
-	Saturated   bool           `json:"saturated"` // the backlog grew, or a tenth failed
+	Saturated   bool           `json:"saturated"` // the backlog grew, or a tenth was refused; not known where faults are
 	ClientCores float64        `json:"client_cores"`
 	Interrupted bool           `json:"interrupted,omitempty"`
 }
@@ -116,7 +131,11 @@ func Summarise(all []*Outcome, slo SLO, exact bool) Row {
 func (r *Row) failed(f *Failure) {
 	r.Failed++
 	r.Errors[f.Kind]++
-	if r.FirstError == "" {
+	fault := f.Kind != "http 429" && f.Kind != "http 503"
+	if fault {
+		r.Faults++
+	}
+	if r.FirstError == "" || fault && r.Faults == 1 {
 		r.FirstError = f.Kind + ": " + f.Detail
 	}
 }
@@ -150,7 +169,7 @@ func stats(x []float64) Stats {
 	for _, v := range x {
 		sum += v
 	}
-	return Stats{sum / float64(len(x)), Percentile(x, 50), Percentile(x, 90), Percentile(x, 95), Percentile(x, 99), x[len(x)-1]}
+	return Stats{len(x), sum / float64(len(x)), Percentile(x, 50), Percentile(x, 90), Percentile(x, 95), Percentile(x, 99), x[len(x)-1]}
 }
 
 // Percentile interpolates in sorted samples, of which there must be one or more; p is 0 to 100.
@@ -190,7 +209,8 @@ func peak(all []*Outcome) int {
 // Judge says whether an open loop's server kept up. In the second half of the arrivals as many requests end as arrive, but
 // for chance, which grows with the root of what is under way, and a last burst; when clearly more arrive, the queue grows
 // without end. A run shorter than a few answers counts as saturated, because nothing shows that it is not; so does one
-// where more than a tenth failed.
+// where more than a tenth was refused. Requests that failed for another reason take part in no queue: a row with some says
+// nothing of saturation.
 func (r *Row) Judge(all []*Outcome) {
 	var last time.Duration
 	first := time.Duration(math.MaxInt64)
@@ -213,5 +233,6 @@ func (r *Row) Judge(all []*Outcome) {
 		}
 	}
 	r.Backlog = arrived - ended
-	r.Saturated = float64(r.Backlog) > 0.1*float64(arrived)+2*math.Sqrt(float64(running))+3 || 10*r.Failed > r.Requests
+	grew := float64(r.Backlog) > 0.1*float64(arrived)+2*math.Sqrt(float64(running))+3
+	r.Saturated = r.Faults == 0 && (grew || 10*r.Failed > r.Requests)
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // TraceRow is a request of a trace.
@@ -34,9 +35,14 @@ const (
 // sorted by time. Errors name the line.
 func ReadTrace(r io.Reader) ([]TraceRow, error) {
 	b := bufio.NewReaderSize(r, 1<<16)
-	first, err := b.Peek(1)
-	if err != nil {
+	first, err := b.Peek(sampleBytes)
+	switch {
+	case err != nil && err != io.EOF:
+		return nil, err
+	case len(first) == 0:
 		return nil, errors.New("the trace is empty")
+	case !isText(first):
+		return nil, errors.New("this is no text; " + traceFormats)
 	}
 	var rows []TraceRow
 	if first[0] == '{' {
@@ -56,6 +62,23 @@ func ReadTrace(r io.Reader) ([]TraceRow, error) {
 		rows[i].At -= start
 	}
 	return rows, nil
+}
+
+const traceFormats = "a trace is JSON lines with timestamp, input_length and output_length (Mooncake), or CSV with a header (Azure, BurstGPT), not compressed"
+
+// sampleBytes of a file show whether it is text.
+const sampleBytes = 4096
+
+// isText says whether the begin of a file is UTF-8 without NUL; its last character may be cut off.
+func isText(begin []byte) bool {
+	for i := 0; i < len(begin); {
+		r, n := utf8.DecodeRune(begin[i:])
+		if r == 0 || r == utf8.RuneError && n == 1 && utf8.FullRune(begin[i:]) {
+			return false
+		}
+		i += n
+	}
+	return true
 }
 
 // lines calls f with every line that is not empty.
@@ -89,7 +112,7 @@ func mooncake(r io.Reader) ([]TraceRow, error) {
 			Hashes    []int    `json:"hash_ids"`
 		}
 		if err := json.Unmarshal(line, &in); err != nil {
-			return err
+			return fmt.Errorf("not a JSON object with timestamp, input_length and output_length: %w", err)
 		}
 		if in.Timestamp == nil {
 			return errors.New("no timestamp")
@@ -132,7 +155,7 @@ func csvTrace(r io.Reader) ([]TraceRow, error) {
 	c.ReuseRecord = true
 	header, err := c.Read()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; %s", err, traceFormats)
 	}
 	var columns [3]int
 	for i, names := range columnNames {
@@ -140,7 +163,7 @@ func csvTrace(r io.Reader) ([]TraceRow, error) {
 			return slices.Contains(names, strings.ToLower(strings.Trim(h, " \ufeff")))
 		})
 		if columns[i] < 0 {
-			return nil, fmt.Errorf("line 1: the header %q names none of %s", strings.Join(header, ","), strings.Join(names, ", "))
+			return nil, fmt.Errorf("line 1: the header %.200q names none of %s; %s", strings.Join(header, ","), strings.Join(names, ", "), traceFormats)
 		}
 	}
 	var rows []TraceRow
@@ -172,10 +195,10 @@ func tooMany(rows int) error {
 
 func csvRow(at, input, output string) (row TraceRow, err error) {
 	if row.Input, err = strconv.Atoi(input); err != nil {
-		return row, err
+		return row, fmt.Errorf("%.40q is no number of tokens", input)
 	}
 	if row.Output, err = strconv.Atoi(output); err != nil {
-		return row, err
+		return row, fmt.Errorf("%.40q is no number of tokens", output)
 	}
 	seconds, err := strconv.ParseFloat(at, 64)
 	if err != nil {
