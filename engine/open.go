@@ -97,11 +97,11 @@ func wanted(c model.Config, o Options) []model.TensorSpec {
 	if o.headDrafts() {
 		return c.Want()
 	}
-	return slices.DeleteFunc(slices.Clone(c.Want()), func(t model.TensorSpec) bool { return ofHead(t.Name) })
+	return slices.DeleteFunc(slices.Clone(c.Want()), func(t model.TensorSpec) bool { return OfHead(t.Name) })
 }
 
-// ofHead reports whether a tensor belongs to the drafting head, in whichever tree of a checkpoint.
-func ofHead(name string) bool {
+// OfHead reports whether a tensor belongs to the drafting head, in whichever tree of a checkpoint.
+func OfHead(name string) bool {
 	return strings.HasPrefix(name, "mtp.") || strings.Contains(name, ".mtp.")
 }
 
@@ -109,7 +109,7 @@ func ofHead(name string) bool {
 type headless struct{ model.Tensors }
 
 // Has denies the head.
-func (h headless) Has(name string) bool { return !ofHead(name) && h.Tensors.Has(name) }
+func (h headless) Has(name string) bool { return !OfHead(name) && h.Tensors.Has(name) }
 
 // visible is what a model may load of a checkpoint.
 func (o Options) visible(t model.Tensors) model.Tensors {

@@ -33,7 +33,7 @@ func (c coster) weights(tokens int) (out cost) {
 		untied = untied || strings.HasSuffix(t.Name, "lm_head.weight")
 	}
 	for _, t := range c.want {
-		if ofHead(t.Name) || strings.Contains(t.Name, "embed") && untied {
+		if engine.OfHead(t.Name) || strings.Contains(t.Name, "embed") && untied {
 			continue
 		}
 		n := 1.0
@@ -65,7 +65,7 @@ func (c coster) draft(rows, t, k, context, vocab int) (out cost) {
 			tokens = rows * t
 		}
 		for _, w := range c.want {
-			if !ofHead(w.Name) {
+			if !engine.OfHead(w.Name) {
 				continue
 			}
 			n := 1.0
@@ -83,11 +83,6 @@ func (c coster) draft(rows, t, k, context, vocab int) (out cost) {
 		out.add(head.bytes, head.flops)
 	}
 	return out
-}
-
-// ofHead reports whether a tensor belongs to the drafting head.
-func ofHead(name string) bool {
-	return strings.HasPrefix(name, "mtp.") || strings.Contains(name, ".mtp.")
 }
 
 // share is how much of a matrix tokens at once read, and how much of it each uses: of experts those that are chosen.

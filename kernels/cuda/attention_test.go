@@ -100,10 +100,7 @@ func (r *rig) drop(p paged) {
 
 // Times of attention beside the time that reading keys and values once takes.
 func TestAttendTimes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("times")
-	}
-	r := newRig(t, kernels.BF16)
+	r := newTimer(t)
 	rate, _, err := r.dev.MeasuredRates()
 	if err != nil {
 		t.Fatal(err)
@@ -154,10 +151,7 @@ func (r *rig) attendPrefill(tokens, queries, heads, dim int, dtype kernels.DType
 
 // Times of WriteKV, Route and Experts.
 func TestExpertTimes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("times")
-	}
-	r := newRig(t, kernels.BF16)
+	r := newTimer(t)
 	rate, _, err := r.dev.MeasuredRates()
 	if err != nil {
 		t.Fatal(err)

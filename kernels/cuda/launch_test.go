@@ -37,10 +37,7 @@ func TestLaunchesAllocateNothing(t *testing.T) {
 
 // Times of small launches: enqueued one by one, and from a graph.
 func TestLaunchTimes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("times")
-	}
-	r := newRig(t, kernels.BF16)
+	r := newTimer(t)
 	for _, rows := range []int{1, 32, 256} {
 		p := r.chain(rows)
 		r.dev.Submit(p)

@@ -29,6 +29,14 @@ func newRig(t *testing.T, act kernels.DType) *rig {
 	return &rig{t, d, rand.New(rand.NewPCG(1, 2))}
 }
 
+// newTimer is a rig for tests that print times, of a GPU that nobody else uses; what they time is checked elsewhere.
+func newTimer(t *testing.T) *rig {
+	if testing.Short() {
+		t.Skip("prints times, which want a GPU alone: left out of -short")
+	}
+	return newRig(t, kernels.BF16)
+}
+
 func (r *rig) do(f kernels.ProgramFunc) {
 	r.Helper()
 	r.dev.Submit(f)
@@ -140,10 +148,7 @@ func (r *rig) product(w kernels.Weight, wv []uint16, m, n, k int, wide bool) {
 
 // Times of products beside the time that their weights take; run alone, on a GPU that nobody else uses.
 func TestProductTimes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("times")
-	}
-	r := newRig(t, kernels.BF16)
+	r := newTimer(t)
 	read, flops, err := r.dev.MeasuredRates()
 	if err != nil {
 		t.Fatal(err)

@@ -122,10 +122,7 @@ func TestSampleLargeVocabulary(t *testing.T) {
 
 // Times of sampling; run alone.
 func TestSampleTimes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("times")
-	}
-	r := newRig(t, kernels.BF16)
+	r := newTimer(t)
 	for _, vocab := range []int{131072, 248320} {
 		for i, p := range largeParams()[1:] {
 			fmt.Printf("sample vocabulary %d T %g top-p %g top-k %d min-p %g:", vocab, p.Temperature, p.TopP, p.TopK, p.MinP)

@@ -224,28 +224,11 @@ __device__ __forceinline__ void lower_product(float (&y)[H::NT][4], const uint8_
   }
 }
 
-// The state of a warp: keys 32 (warp % 4) + 16m + g (+ 8) by columns 8t + 2c (+ 1) of its group, as accumulators.
+// The state of a warp, with what the products of this scan want of it.
 template <class H>
-struct Tile {
-  float s[2][H::NT][4];
+struct Tile : StateTile<H> {
+  using StateTile<H>::s;
 
-  // block is the head's state at the lane's first key and column.
-  __device__ void load(const float* block) {
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-      for (int t = 0; t < H::NT; t++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) s[m][t][e] = block[(8 * t + (e & 1)) * KEYS + 16 * m + (e >> 1) * 8];
-  }
-  __device__ void store(float* block) const {
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-      for (int t = 0; t < H::NT; t++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) block[(8 * t + (e & 1)) * KEYS + 16 * m + (e >> 1) * 8] = s[m][t][e];
-  }
   // The two terms of the state into shared memory, [key][column]; at is the lane's first place.
   __device__ void publish(uint8_t* at) const {
 #pragma unroll

@@ -123,3 +123,27 @@ template <int PITCH>
 __device__ __forceinline__ uint32_t turned(const uint8_t* matrix, int row, int column, int lane) {
   return smem_addr(matrix) + (row + (lane & 7) + (lane >> 4) * 8) * PITCH + column * 2 + (lane >> 3 & 1) * 16;
 }
+
+// The state of a warp: keys 32 (warp % 4) + 16m + g (+ 8) by columns 8t + 2c (+ 1) of its group, as accumulators.
+template <class H>
+struct StateTile {
+  float s[2][H::NT][4];
+
+  // block is the head's state at the lane's first key and column.
+  __device__ void load(const float* block) {
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+      for (int t = 0; t < H::NT; t++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) s[m][t][e] = block[(8 * t + (e & 1)) * KEYS + 16 * m + (e >> 1) * 8];
+  }
+  __device__ void store(float* block) const {
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+      for (int t = 0; t < H::NT; t++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) block[(8 * t + (e & 1)) * KEYS + 16 * m + (e >> 1) * 8] = s[m][t][e];
+  }
+};
