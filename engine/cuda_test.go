@@ -32,6 +32,7 @@ func TestCUDAFloat32(t *testing.T) {
 			"chunks":    {MaxTokens: 16, Window: 4},
 			"preempted": {PageTokens: 4, KVBlocks: min(longest+2, all-1), MaxTokens: 64},
 			"drafts":    {Drafts: 3, FixedDepth: true, MaxSeqs: 16},
+			"few":       {Drafts: 2, FixedDepth: true, MaxSeqs: 16, DraftVocab: 65},
 		} {
 			t.Run(name, func(t *testing.T) {
 				if o.Drafts > 0 && len(g.Cases[0].Drafts) == 0 {

@@ -194,6 +194,8 @@ func TestDraftRefusals(t *testing.T) {
 		{mtp.Folder, Options{Drafts: -1}, "num_speculative_tokens -1"},
 		{mtp.Folder, Options{Drafts: 4, Window: 4}, "num_speculative_tokens 4 + 1"},
 		{mtp.Folder, Options{Drafts: 3, DraftMethod: "eagle"}, `"eagle"`},
+		{mtp.Folder, Options{Drafts: 3, DraftVocab: 193}, "draft_vocab_size 193"},
+		{mtp.Folder, Options{Drafts: 3, DraftVocab: -1}, "draft_vocab_size -1"},
 		{plain.Folder, Options{Drafts: 3, DraftMethod: spec.NGram, MinMatch: 4, MaxMatch: 3}, "prompt_lookup_max 3"},
 		{plain.Folder, Options{Drafts: 3, DraftMethod: spec.NGram, MinMatch: -1}, "prompt_lookup_min -1"},
 	} {

@@ -23,6 +23,7 @@ type Options struct {
 	StateBlocks    int              // --num-state-blocks; 0 = one a sequence
 	Drafts         int              // num_speculative_tokens: drafts a step at most; 0 = plain decoding
 	DraftMethod    spec.Method      // "method" of --speculative-config; "" = mtp
+	DraftVocab     int              // "draft_vocab_size": the head drafts among the first so many tokens; 0 = all
 	FixedDepth     bool             // "adaptive": false: always Drafts, whatever they gain
 	Synthetic      *spec.Synthetic  // accept drafts by a coin: only to measure steps on made-up weights; nil = never
 	Declared       bool             // requests may declare tokens to be computed; the cache begins with made-up numbers

@@ -37,6 +37,7 @@ const (
 type Plan struct {
 	MaxLen, MaxSeqs, MaxTokens int
 	Window                     kernels.Window
+	DraftVocab                 int // drafts of the model's head are among the first so many tokens
 	SSM                        ssm.PoolConfig
 	KV                         attention.PoolConfig
 	Sampler                    sampler.Config
@@ -192,8 +193,13 @@ func (p *Plan) drafting(s model.Spec, o Options) error {
 		return fmt.Errorf("--speculative-config method %q is not supported (supported: %s, %s)", o.DraftMethod, spec.MTPHead, spec.NGram)
 	case s.MTP == nil:
 		return fmt.Errorf("--speculative-config method %q: the model has no MTP head", o.DraftMethod)
+	case o.DraftVocab < 0 || o.DraftVocab > s.Vocab:
+		return fmt.Errorf("--speculative-config draft_vocab_size %d is outside of [1, %d], the tokens of the model", o.DraftVocab, s.Vocab)
 	default:
 		p.KV.MTPLayers = s.MTP.AttentionLayers
+		if p.DraftVocab = o.DraftVocab; p.DraftVocab == 0 {
+			p.DraftVocab = s.Vocab
+		}
 	}
 	return nil
 }
@@ -208,9 +214,17 @@ func (p *Plan) added(config model.Config, o Options) (s Speculation) {
 	return s
 }
 
+// among says which tokens drafts are chosen from, if not from all.
+func (p *Plan) among() string {
+	if p.DraftVocab == 0 || p.DraftVocab == p.Sampler.Vocab {
+		return ""
+	}
+	return fmt.Sprintf(", among the first %d of %d tokens", p.DraftVocab, p.Sampler.Vocab)
+}
+
 // mtp and lookup size the drafters.
 func (p *Plan) mtp(hidden int, act kernels.DType) spec.MTPConfig {
-	return spec.MTPConfig{Slots: p.MaxSeqs + 1, Rows: p.rows(), Tokens: p.MaxTokens, Hidden: hidden, Act: act}
+	return spec.MTPConfig{Slots: p.MaxSeqs + 1, Rows: p.rows(), Tokens: p.MaxTokens, Hidden: hidden, Vocab: p.DraftVocab, Act: act}
 }
 
 func (p *Plan) lookup(o Options) spec.LookupConfig {
@@ -324,7 +338,7 @@ func (p *Plan) String() string {
 	line("KV pages", p.KVBytes, "%d x %d tokens x %s, %s", p.KV.Pages-1, p.KV.PageTokens, bytesText(p.KV.PageBytes()/int64(p.KV.PageTokens)), p.KV.DType)
 	if p.DraftBytes > 0 {
 		s, more := p.Speculation, p.Window.T-1
-		line("drafter", p.DraftBytes, "%d drafts a step at most", more)
+		line("drafter", p.DraftBytes, "%d drafts a step at most%s", more, p.among())
 		line("  of weights", s.HeadWeights, "the drafting head")
 		line("  of rings", s.SlotBytes*int64(p.SSM.Slots), "%d x %s, %d more records and convolution rows a layer", p.SSM.Slots-1, bytesText(s.SlotBytes), more)
 		line("  of KV pages", s.HeadKV*int64(p.KV.Pages*p.KV.PageTokens), "%d layers of the drafting head, %s a token", p.KV.MTPLayers, bytesText(s.HeadKV))

@@ -111,4 +111,6 @@ type Weight interface {
 	DType() DType
 	// Bytes is the device memory it occupies.
 	Bytes() int64
+	// Top is the first rows of an ordinary weight, 1 to all of them, in the same memory.
+	Top(rows int) Weight
 }

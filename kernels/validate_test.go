@@ -13,6 +13,7 @@ type fakeWeight struct{ experts, rows, cols int }
 func (w fakeWeight) Shape() (int, int, int) { return w.experts, w.rows, w.cols }
 func (w fakeWeight) DType() DType           { return F32 }
 func (w fakeWeight) Bytes() int64           { return 0 }
+func (w fakeWeight) Top(rows int) Weight    { return fakeWeight{w.experts, rows, w.cols} }
 
 // room is a buffer of n four-byte elements; nothing here looks inside.
 func room(n int) Buffer { return Buffer{Addr: 4096, Size: int64(n) * 4} }

@@ -68,12 +68,15 @@ func (l *Loader) matrix(name string, rows, cols int) kernels.Weight {
 	return l.pack(kernels.WeightSpec{Name: name, Parts: []kernels.HostTensor{t}})
 }
 
+// Top is the vocabulary whose head knows the first tokens alone, in the same memory.
+func (v Vocabulary) Top(tokens int) Vocabulary { return Vocabulary{v.table, v.head.Top(tokens)} }
+
 // Embed looks the rows of ids, i32 [out.Rows], up.
 func (v Vocabulary) Embed(o kernels.Ops, ids kernels.Buffer, out kernels.Mat) {
 	o.Embed(kernels.Embed{Table: v.table, IDs: ids, Out: out})
 }
 
-// Logits is out [rows, vocab] = hidden [rows, hidden] times the head.
+// Logits is out [rows, tokens of the head] = hidden [rows, hidden] times the head.
 func (v Vocabulary) Logits(o kernels.Ops, hidden, out kernels.Mat) {
 	o.Linear(kernels.Linear{X: hidden, Y: out, W: v.head})
 }

@@ -68,16 +68,23 @@ type Model interface {
 	Forward(o kernels.Ops, b *Batch) kernels.Mat
 	// Logits multiplies hidden rows by the head: out is F32 [hidden.Rows, Vocab].
 	Logits(o kernels.Ops, hidden, out kernels.Mat)
+	// Top is a head that answers for the first tokens of the vocabulary alone: out is F32 [hidden.Rows, tokens].
+	Top(tokens int) Head
 	// MTP is the multi-token-prediction head, or nil.
 	MTP() MTP
 	// WeightBytes is the device memory of all weights.
 	WeightBytes() int64
 }
 
+// Head multiplies hidden rows by output rows of the vocabulary.
+type Head interface {
+	Logits(o kernels.Ops, hidden, out kernels.Mat)
+}
+
 // MTP is the drafting head.
 type MTP interface {
 	// Forward pairs the hidden row of position i (after the final norm) with the embedding of token i+1 and returns
-	// the head's hidden rows, to be multiplied by Model.Logits. next is i32 [b.Tokens].
+	// the head's hidden rows, to be multiplied by Model.Logits or Model.Top. next is i32 [b.Tokens].
 	Forward(o kernels.Ops, b *Batch, hidden kernels.Mat, next kernels.Buffer) kernels.Mat
 }
 

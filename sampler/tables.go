@@ -125,8 +125,13 @@ func (t *Tables) Set(o kernels.Ops, slot int, s Slot) {
 	}
 }
 
-// Tile is logits for n rows, TileRows at most: memory that everything which needs logits uses in turn.
-func (t *Tables) Tile(n int) kernels.Mat { return t.tile.RowRange(0, n) }
+// Tile is logits of vocab tokens for n rows, TileRows(vocab) at most: memory that everything which needs logits uses in turn.
+func (t *Tables) Tile(n, vocab int) kernels.Mat {
+	return kernels.NewMat(t.tile.Buf, kernels.F32, n, vocab)
+}
+
+// TileRows is the rows of logits of so many tokens that are held at once.
+func (t *Tables) TileRows(vocab int) int { return t.Config.TileRows * t.Config.Vocab / vocab }
 
 // ForgetDrafts says that a slot's drafts are those of another sequence, in stream order.
 func (t *Tables) ForgetDrafts(o kernels.Ops, slot int) {

@@ -14,6 +14,7 @@ type MTPConfig struct {
 	Rows   int // of a step
 	Tokens int // of a step
 	Hidden int
+	Vocab  int           // drafts are among the first so many tokens
 	Act    kernels.DType // of hidden rows
 }
 
@@ -26,8 +27,9 @@ func (c MTPConfig) Bytes() int64 {
 // once for each further draft, with the head's own hidden row and draft. What the latter leave in the head's cache
 // is overwritten by the next step's pairs.
 type mtp struct {
-	model model.Model
 	head  model.MTP
+	top   model.Head // of the vocab first tokens
+	vocab int
 	logit *sampler.Tables
 	kv    []kernels.KV
 	state kernels.Drafting
@@ -40,10 +42,11 @@ type mtp struct {
 
 // NewMTP makes a drafter of the model's MTP head, whose attention layers have the given caches.
 func NewMTP(dev kernels.Device, m model.Model, kv []kernels.KV, t *sampler.Tables, c MTPConfig) (Drafter, error) {
-	d := &mtp{model: m, head: m.MTP(), logit: t, kv: kv}
+	d := &mtp{head: m.MTP(), vocab: c.Vocab, logit: t, kv: kv}
 	if d.head == nil {
 		return nil, fmt.Errorf("the checkpoint has no weights for its MTP head (mtp.*): drafts by method %q are not possible", MTPHead)
 	}
+	d.top = m.Top(c.Vocab)
 	var hidden kernels.Buffer
 	for _, a := range []struct {
 		dst   *kernels.Buffer
@@ -106,11 +109,11 @@ func (d *mtp) laterOf(s *Step, rows int) *model.Batch {
 
 // take turns hidden rows into draft number i, a tile of logits at a time.
 func (d *mtp) take(o kernels.Ops, s *Step, hidden kernels.Mat, i int) {
-	tile := d.logit.Config.TileRows
+	tile := d.logit.TileRows(d.vocab)
 	for first := 0; first < hidden.Rows; first += tile {
 		n := min(tile, hidden.Rows-first)
-		logits := d.logit.Tile(n)
-		d.model.Logits(o, hidden.RowRange(first, n), logits)
+		logits := d.logit.Tile(n, d.vocab)
+		d.top.Logits(o, hidden.RowRange(first, n), logits)
 		o.DraftNext(kernels.DraftNext{
 			Logits: logits, Index: i, Slot: ints(s.Slot, first, n), Last: ints(d.last, first, n), Left: ints(d.left, first, n),
 			Pos: s.Pos, Slots: s.Slots, Drafting: d.state,

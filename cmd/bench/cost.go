@@ -46,19 +46,16 @@ func (c coster) weights(tokens int) (out cost) {
 	return out
 }
 
-// head is the vocabulary matrix, by which tokens are multiplied; narrowed to some of its rows, if there are any.
+// head is the vocabulary matrix, or its first rows, by which tokens are multiplied.
 func (c coster) head(tokens, rows int) (out cost) {
-	if rows == 0 {
-		rows = c.spec.Vocab
-	}
 	n := float64(rows) * float64(c.spec.Hidden)
 	out.add(2*n, 2*n*float64(tokens))
 	return out
 }
 
 // draft is what proposing k drafts for each of rows sequences takes behind a step of T tokens each: the head over the
-// step's tokens, then once for each further draft, with logits for each.
-func (c coster) draft(rows, t, k, context, vocab int) (out cost) {
+// step's tokens, then once for each further draft, with logits for each of the tokens that drafts are among.
+func (c coster) draft(rows, t, k, context int) (out cost) {
 	for i := range k {
 		tokens := rows
 		if i == 0 {
@@ -79,7 +76,7 @@ func (c coster) draft(rows, t, k, context, vocab int) (out cost) {
 			line := 2 * c.spec.KVHeads * c.spec.HeadDim * m.AttentionLayers * c.plan.KV.DType.Size()
 			out.add(float64(rows*context*line), 4*float64(tokens*context*c.spec.QHeads*c.spec.HeadDim*m.AttentionLayers))
 		}
-		head := c.head(rows, vocab)
+		head := c.head(rows, c.plan.DraftVocab)
 		out.add(head.bytes, head.flops)
 	}
 	return out
@@ -124,7 +121,7 @@ func (c coster) attention(context float64) float64 {
 // prefill is some prompts of n tokens, in the chunked form of the scans with chunks of 64.
 func (c coster) prefill(prompts, n int) cost {
 	out := c.weights(prompts * n)
-	out.flops -= c.head(prompts*(n-1), 0).flops // only the last token of a prompt is looked up in the vocabulary
+	out.flops -= c.head(prompts*(n-1), c.spec.Vocab).flops // only the last token of a prompt is looked up in the vocabulary
 	tokens := float64(prompts * n)
 	out.add(tokens*float64(c.kvToken()), tokens*c.attention(float64(n)/2))
 	if d := c.spec.Mamba2; c.spec.Mamba2Layers > 0 {

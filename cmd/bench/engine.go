@@ -218,7 +218,7 @@ func (r *engineRun) rows() error {
 		if err != nil {
 			return err
 		}
-		verify := r.cost.step(n, 1+drafts, context).floor(r.rates) + r.cost.draft(n, 1+drafts, drafts, context, 0).floor(r.rates)
+		verify := r.cost.step(n, 1+drafts, context).floor(r.rates) + r.cost.draft(n, 1+drafts, drafts, context).floor(r.rates)
 		row.Gain, row.FloorGain = row.TokensSecond/plain.TokensSecond, row.TokensStep*floor/verify
 		r.print(row, verify)
 	}

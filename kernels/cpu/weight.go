@@ -29,6 +29,21 @@ func (w *weight) Bytes() int64 {
 	return int64(w.experts) * int64(w.rows) * int64(w.cols) * int64(w.dtype.Size())
 }
 
+// Top cuts the parts off behind so many rows.
+func (w *weight) Top(rows int) kernels.Weight {
+	if w.experts != 1 || rows < 1 || rows > w.rows {
+		fail("the first %d rows of a weight of %d x %d", rows, w.experts, w.rows)
+	}
+	top := &weight{experts: 1, rows: rows, cols: w.cols, dtype: w.dtype}
+	for _, p := range w.parts {
+		if p.rows = min(p.rows, rows-p.from); p.rows > 0 {
+			p.data = p.data[:p.rows*w.cols*w.dtype.Size()]
+			top.parts = append(top.parts, p)
+		}
+	}
+	return top
+}
+
 // matrix is the parts of expert e.
 func (w *weight) matrix(e int) []part {
 	n := len(w.parts) / w.experts

@@ -25,6 +25,16 @@ func (w *weight) Shape() (experts, rows, cols int) { return w.experts, w.rows, w
 func (w *weight) DType() kernels.DType             { return w.dtype }
 func (w *weight) Bytes() int64                     { return w.buf.Size }
 
+// Top is the same memory, read less far.
+func (w *weight) Top(rows int) kernels.Weight {
+	if w.experts != 1 || rows < 1 || rows > w.rows {
+		panic(fmt.Sprintf("cuda: the first %d rows of a weight of %d x %d", rows, w.experts, w.rows))
+	}
+	top := *w
+	top.rows, top.buf = rows, w.buf.Slice(0, int64(rows)*w.stride)
+	return &top
+}
+
 func own(w kernels.Weight) *weight {
 	p, ok := w.(*weight)
 	if !ok {

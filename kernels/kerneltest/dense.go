@@ -29,6 +29,7 @@ func denseCases() []testcase {
 				add(fmt.Sprintf("norm linear activate %d %s %dx%dx%d", kind, t, n[0], n[1], n[2]), func(b *bench) { fusedLinearCase(b, t, kind, n[0], n[1], n[2]) })
 			}
 		}
+		add("linear top rows "+t.String(), func(b *bench) { topRowsCase(b, t) })
 		add("embed "+t.String(), func(b *bench) { embedCase(b, t) })
 	}
 	return append(list, testcase{"embed outside", embedOutsideCase}, testcase{"all reduce", allReduceCase})
@@ -130,6 +131,24 @@ func linearCase(b *bench, t kernels.DType, rows, k, n int) {
 	}
 	b.twins("batch and singles", y.all(), single.all())
 	b.twins("batch and groups", y.all(), group.all())
+}
+
+// topRowsCase multiplies by the first rows of a weight, which are those of the weight.
+func topRowsCase(b *bench, t kernels.DType) {
+	const n, k = 70, 33
+	w := b.pack(kernels.WeightSpec{Name: "w", Parts: b.parts(t, n, k)})
+	for _, rows := range []int{1, 3, 20} {
+		for _, first := range []int{1, 17, 64, n} {
+			var top weight
+			for s := range w {
+				top[s] = w[s].Top(first)
+			}
+			b.checkWeight(top, t, 1, first, k)
+			x, y := b.input("x", rows, k), b.output("y", rows, first, 0, rows)
+			b.run(func(o kernels.Ops, s side) { o.Linear(kernels.Linear{X: x.on(s), Y: y.on(s), W: top[s]}) })
+			b.close("y", fewRoundings, y.all())
+		}
+	}
 }
 
 // fusedLinearCase multiplies with a norm before, with an activation behind, with both, and adds with a norm before.

@@ -18,6 +18,11 @@ func (w *weight) Shape() (experts, rows, cols int) { return len(w.experts), w.ro
 func (w *weight) DType() kernels.DType             { return w.dtype }
 func (w *weight) Bytes() int64                     { return w.bytes }
 
+// Top keeps the first rows of the only matrix.
+func (w *weight) Top(rows int) kernels.Weight {
+	return &weight{dtype: w.dtype, rows: rows, cols: w.cols, bytes: w.bytes / int64(w.rows) * int64(rows), experts: [][][]float64{w.experts[0][:rows]}}
+}
+
 // Pack widens a weight.
 func (d *Device) Pack(s kernels.WeightSpec) (kernels.Weight, error) {
 	w, err := pack(s)

@@ -102,6 +102,9 @@ func (m *Model) mix(o kernels.Ops, b *model.Batch, l *layer, kv []kernels.KV, in
 // Logits multiplies hidden rows by the head.
 func (m *Model) Logits(o kernels.Ops, hidden, out kernels.Mat) { m.vocabulary.Logits(o, hidden, out) }
 
+// Top is the head of the first tokens.
+func (m *Model) Top(tokens int) model.Head { return m.vocabulary.Top(tokens) }
+
 // MTP is the drafting head, or nil.
 func (m *Model) MTP() model.MTP {
 	if m.mtp == nil {

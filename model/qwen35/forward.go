@@ -94,6 +94,9 @@ func (m *Model) stack(o kernels.Ops, b *model.Batch, stack []layer, kv []kernels
 // Logits multiplies hidden rows by the head.
 func (m *Model) Logits(o kernels.Ops, hidden, out kernels.Mat) { m.vocabulary.Logits(o, hidden, out) }
 
+// Top is the head of the first tokens.
+func (m *Model) Top(tokens int) model.Head { return m.vocabulary.Top(tokens) }
+
 // MTP is the drafting head, or nil.
 func (m *Model) MTP() model.MTP {
 	if m.mtp == nil {

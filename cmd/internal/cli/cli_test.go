@@ -59,6 +59,9 @@ func TestWrongCommandLines(t *testing.T) {
 		`--speculative-config {"method":"mtp"}`: "num_speculative_tokens", `--speculative-config {"method":"mtp","num_speculative_tokens":99}`: "15",
 		`--speculative-config {"method":"mtp","num_speculative_tokens":1,"typo":1}`:    "typo",
 		`--speculative-config {"method":"mtp","model":"x","num_speculative_tokens":1}`: "draft model",
+
+		`--speculative-config {"method":"mtp","num_speculative_tokens":1,"draft_vocab_size":0}`:   "draft_vocab_size 0",
+		`--speculative-config {"method":"ngram","num_speculative_tokens":1,"draft_vocab_size":9}`: "draft_vocab_size 9",
 	} {
 		m, err := parse(strings.Fields(line)...)
 		if err == nil {
@@ -73,7 +76,7 @@ func TestWrongCommandLines(t *testing.T) {
 func TestOptions(t *testing.T) {
 	m, err := parse("--max-model-len", "32k", "--max_num_seqs", "8", "--max-num-batched-tokens", "1K", "--kv-cache-dtype", "fp8",
 		"--mamba-ssm-cache-dtype=float16", "--ssm-read-dtype", "fp8", "--ssm-rounding", "stochastic", "--replayssm-buffer-len", "8", "--seed", "-1", "--swap-space", "0.5", "--max-logprobs", "-1",
-		"--speculative-config", `{"method":"qwen3_5_mtp","num_speculative_tokens":3,"adaptive":false}`, "--gpu-memory-utilization", "0.4")
+		"--speculative-config", `{"method":"qwen3_5_mtp","num_speculative_tokens":3,"adaptive":false,"draft_vocab_size":32768}`, "--gpu-memory-utilization", "0.4")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +87,7 @@ func TestOptions(t *testing.T) {
 	if o.MaxLen != 32000 || o.MaxSeqs != 8 || o.MaxTokens != 1024 || o.KVDType != kernels.F8E4M3 || o.StateDType != "float16" || o.ReadDType != "fp8" || o.Rounding != kernels.Stochastic || o.Window != 8 {
 		t.Errorf("%+v", o)
 	}
-	if o.Seed != ^uint64(0) || o.SwapBytes != 1<<29 || o.MaxLogProbs != -1 || o.Drafts != 3 || !o.FixedDepth || o.DraftMethod != spec.MTPHead || o.MemoryFraction != 0.4 {
+	if o.Seed != ^uint64(0) || o.SwapBytes != 1<<29 || o.MaxLogProbs != -1 || o.Drafts != 3 || o.DraftVocab != 32768 || !o.FixedDepth || o.DraftMethod != spec.MTPHead || o.MemoryFraction != 0.4 {
 		t.Errorf("%+v", o)
 	}
 	m, err = parse("--max-model-len", "auto", "--replayssm-buffer-len", "auto", "--speculative-config", `{"method":"ngram","num_speculative_tokens":2,"prompt_lookup_max":4}`)

@@ -68,7 +68,7 @@ func (m *Model) Register(fs *pflag.FlagSet) {
 	m.count(fs, &m.window, "replayssm-buffer-len", "tokens that are replayed on top of a recurrent state (default: 16, or 32 with 3 drafts and more)")
 	m.count(fs, &m.kvBlocks, "num-kv-blocks", "KV pages (default: by memory)")
 	m.count(fs, &m.stateBlocks, "num-state-blocks", "recurrent states (default: one a sequence)")
-	fs.StringVar(&m.speculative, "speculative-config", "", `speculative decoding, as JSON: {"method":"mtp","num_speculative_tokens":3} (default: none)`)
+	fs.StringVar(&m.speculative, "speculative-config", "", `speculative decoding, as JSON: {"method":"mtp","num_speculative_tokens":3}, with "adaptive":false for a fixed depth, "draft_vocab_size":65536 to draft among the first tokens only (default: none)`)
 	fs.BoolVar(&m.prefixCaching, "enable-prefix-caching", false, "reuse what prompts have in common (not available yet)")
 	m.choice(fs, &m.loadFormat, "load-format", "auto", "auto reads the checkpoint, dummy makes weights up", "auto", "dummy", "safetensors", "fastsafetensors", "runai_streamer")
 	fs.BoolVar(&m.skipTokenizer, "skip-tokenizer-init", false, "token ids in, token ids out: no tokenizer is loaded")

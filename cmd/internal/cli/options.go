@@ -73,6 +73,7 @@ type speculativeConfig struct {
 	Tokens   *int   `json:"num_speculative_tokens"`
 	Model    string `json:"model"`
 	Adaptive *bool  `json:"adaptive"`
+	Vocab    *int   `json:"draft_vocab_size"`
 	MinMatch int    `json:"prompt_lookup_min"`
 	MaxMatch int    `json:"prompt_lookup_max"`
 }
@@ -106,6 +107,12 @@ func (m *Model) speculation(o *engine.Options) error {
 	}
 	if c.MinMatch < 0 || c.MaxMatch < 0 {
 		return Usagef("%s: prompt_lookup_min and prompt_lookup_max must not be negative", flag)
+	}
+	if c.Vocab != nil && (*c.Vocab < 1 || *c.Vocab > math.MaxInt32 || o.DraftMethod != spec.MTPHead) {
+		return Usagef("%s: draft_vocab_size %d: the number of tokens that method mtp drafts among, 1 or more", flag, *c.Vocab)
+	}
+	if c.Vocab != nil {
+		o.DraftVocab = *c.Vocab
 	}
 	o.Drafts, o.MinMatch, o.MaxMatch = *c.Tokens, c.MinMatch, c.MaxMatch
 	o.FixedDepth = c.Adaptive != nil && !*c.Adaptive
