@@ -78,7 +78,10 @@ func klCommand(args []string) error {
 	if err := f.check(fs.Changed); err != nil {
 		return err
 	}
-	return f.run()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends at once
+	defer stop()
+	return f.run(ctx)
 }
 
 // elsewhere are flags of a model whose values follow from the texts here.
@@ -104,49 +107,79 @@ func (f *klFlags) check(given func(flag string) bool) error {
 	return cmp.Or(writable("csv", f.csv), writable("plot", f.plot))
 }
 
-func (f *klFlags) run() error {
-	settings, err := kl.ParseSettings(f.settings)
-	if err != nil {
-		return cli.Usagef("--setting: %v", err)
+// errInterrupted is what a signal ends a comparison with, at whatever stage.
+var errInterrupted = errors.New("interrupted: nothing is reported, no file is written")
+
+// run loads, compares and reports, or until ctx ends.
+func (f *klFlags) run(ctx context.Context) error {
+	loading := make(chan error, 1)
+	var l klLoaded
+	go func() { loading <- f.load(&l) }()
+	select {
+	case err := <-loading:
+		defer l.close()
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done(): // loading cannot be stopped, but nobody waits for it
+		go func() { <-loading; l.close() }()
+		return errInterrupted
 	}
-	reference, err := kl.ParseSetting(f.reference)
-	if err != nil {
-		return cli.Usagef("--reference: %v", err)
-	}
-	loaded, err := f.model.Prepare(nil)
-	if err != nil {
-		return err
-	}
-	defer loaded.Close()
-	if n := loaded.Options.MaxLen; n > 0 && n < f.length {
-		return cli.Usagef("--max-model-len %d is less than the --length %d of the texts", n, f.length)
-	}
-	for _, w := range loaded.Warnings {
-		fmt.Fprintln(os.Stderr, w)
-	}
-	texts, err := f.excerpts(loaded)
-	if err != nil {
-		return err
-	}
-	forced, err := engine.OpenForced(loaded.Device, loaded.Source, engine.Texts{IDs: texts, Prompt: f.prompt, Tokens: f.tokens}, loaded.Options.Seed)
-	if err != nil {
-		return err
-	}
-	defer forced.Close()
-	runs, err := f.openAll(forced, reference, settings)
-	if err != nil {
-		return err
-	}
-	c := newComparison(runs, settings, f)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends at once
-	defer stop()
+	c := newComparison(l.runs, l.settings, f)
 	if err := c.run(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "%s, %s, %d threads, %s; %d texts of %d tokens, prompts of %d, %d a step; reference %s, KV %s, window %d\n", f.model.Model, loaded.Device.Name(),
-		runtime.GOMAXPROCS(0), runtime.Version(), f.texts, f.length, f.prompt, f.tokens, reference.Name, runs[0].Plan().KV.DType, runs[0].Plan().Window.L)
+	fmt.Fprintf(os.Stderr, "%s, %s, %d threads, %s; %d texts of %d tokens, prompts of %d, %d a step; reference %s, KV %s, window %d\n", f.model.Model, l.model.Device.Name(),
+		runtime.GOMAXPROCS(0), runtime.Version(), f.texts, f.length, f.prompt, f.tokens, l.reference.Name, l.runs[0].Plan().KV.DType, l.runs[0].Plan().Window.L)
 	return f.report(c.series)
+}
+
+// klLoaded is what a comparison needs.
+type klLoaded struct {
+	settings  []kl.Setting
+	reference kl.Setting
+	model     *cli.Loaded
+	forced    *engine.Forced
+	runs      []*engine.ForcedRun // the reference first
+}
+
+// close takes what load made, as far as it came.
+func (l *klLoaded) close() {
+	if l.forced != nil {
+		l.forced.Close()
+	}
+	if l.model != nil {
+		l.model.Close()
+	}
+}
+
+// load opens model, texts and a run for the reference and each setting.
+func (f *klFlags) load(l *klLoaded) (err error) {
+	if l.settings, err = kl.ParseSettings(f.settings); err != nil {
+		return cli.Usagef("--setting: %v", err)
+	}
+	if l.reference, err = kl.ParseSetting(f.reference); err != nil {
+		return cli.Usagef("--reference: %v", err)
+	}
+	if l.model, err = f.model.Prepare(nil); err != nil {
+		return err
+	}
+	if n := l.model.Options.MaxLen; n > 0 && n < f.length {
+		return cli.Usagef("--max-model-len %d is less than the --length %d of the texts", n, f.length)
+	}
+	for _, w := range l.model.Warnings {
+		fmt.Fprintln(os.Stderr, w)
+	}
+	texts, err := f.excerpts(l.model)
+	if err != nil {
+		return err
+	}
+	l.forced, err = engine.OpenForced(l.model.Device, l.model.Source, engine.Texts{IDs: texts, Prompt: f.prompt, Tokens: f.tokens}, l.model.Options.Seed)
+	if err != nil {
+		return err
+	}
+	l.runs, err = f.openAll(l.forced, l.reference, l.settings)
+	return err
 }
 
 // openAll opens the runs of the reference and of the settings, each of which must mean something else.
@@ -261,7 +294,7 @@ func (c *comparison) run(ctx context.Context) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			return errors.New("interrupted: nothing is reported, no file is written")
+			return errInterrupted
 		}
 	}
 	for _, r := range c.runs {

@@ -265,7 +265,7 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-// TestKLInterrupted: the run ends at the next step with one line.
+// TestKLInterrupted: the run ends at the next step with one line, and does not wait for loading.
 func TestKLInterrupted(t *testing.T) {
 	m := cli.Model{}
 	m.Register(cli.NewFlags("test", ""))
@@ -281,5 +281,9 @@ func TestKLInterrupted(t *testing.T) {
 	cancel()
 	if err := c.run(ctx); err == nil || !strings.Contains(err.Error(), "interrupted") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
+	}
+	f := klFlags{model: m, files: []string{novel}, settings: []string{"window=16"}, reference: "window=8", texts: 1, length: 8, prompt: 1, tokens: 1}
+	if err := f.run(ctx); !errors.Is(err, errInterrupted) {
+		t.Errorf("while loading: %v", err)
 	}
 }

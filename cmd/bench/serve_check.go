@@ -67,6 +67,23 @@ func (f *serveFlags) checkUnused() error {
 	case f.chat && f.prompts == "":
 		return cli.Usagef("--chat is for --prompts; random token ids are no chat")
 	}
+	for _, made := range f.unmade() {
+		if given(made) {
+			return cli.Usagef("--%s is for random prompts; --%s has its own", made, map[bool]string{true: "trace", false: "prompts"}[f.trace != ""])
+		}
+	}
+	return nil
+}
+
+// unmade are the flags that describe random prompts and answers, where a file has them. Prompts may lack a length of the
+// answer: --output-len then counts.
+func (f *serveFlags) unmade() []string {
+	switch {
+	case f.trace != "":
+		return []string{"input-len", "output-len", "prefix-len", "prefix-groups"}
+	case f.prompts != "":
+		return []string{"input-len", "prefix-len", "prefix-groups"}
+	}
 	return nil
 }
 

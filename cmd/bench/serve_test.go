@@ -277,6 +277,8 @@ func TestWrongServeFlags(t *testing.T) {
 		"--plot a --output-file ./a": "same file", "--trace main.go --output-file ../bench/main.go": "same file",
 		"--base-url 127.0.0.1:9103": "http://", "--base-url localhost:9103": "http://", "--rates 1x": "above 0", "--rates=": "no rate", "--speed 2": "--speed is for", "--rates 1 --trace a --speed 2": "--speed is for",
 		"--arrival fixed --concurrency 1": "--arrival is for", "--arrival fixed --trace a": "--arrival is for", "--chat": "--prompts", `--extra-body {"n":2}`: "n must be 1",
+		"--trace a --input-len 9": "--input-len is for random prompts", "--trace a --output-len 9": "--output-len is for", "--trace a --prefix-len 9": "--prefix-len is for",
+		"--prompts a --input-len 9": "--input-len is for", "--prompts a --prefix-groups 2": "--prefix-groups is for",
 	} {
 		if _, err := bench(t, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v, want %q", line, err, words)
