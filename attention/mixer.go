@@ -87,13 +87,29 @@ func cacheScale(l *layers.Loader, name string) float32 {
 // x is the norm of.
 func (m *Mixer) Add(o kernels.Ops, s *layers.Scratch, b *model.Batch, kv kernels.KV, x layers.Input, y kernels.Mat) {
 	defer s.Release(s.Mark())
+	m.out.Add(o, m.attention(o, s, b, kv, x), y)
+}
+
+// AddOnly is y [n, hidden] = rows only, i32 [n], of x0 + attention of x; all of x goes into the cache. x0 may be what x is the
+// norm of. A row whose number is negative becomes 0.
+func (m *Mixer) AddOnly(o kernels.Ops, s *layers.Scratch, b *model.Batch, kv kernels.KV, x layers.Input, x0 kernels.Mat, only kernels.Buffer, y kernels.Mat) {
+	defer s.Release(s.Mark())
+	out := m.attention(o, s, b, kv, x)
+	some := s.Mat(y.Rows, out.Cols)
+	o.GatherRows(kernels.GatherRows{X: out, Y: some, Index: only})
+	o.GatherRows(kernels.GatherRows{X: x0, Y: y, Index: only})
+	m.out.Add(o, some, y)
+}
+
+// attention is what the heads answer, side by side, in scratch memory.
+func (m *Mixer) attention(o kernels.Ops, s *layers.Scratch, b *model.Batch, kv kernels.KV, x layers.Input) kernels.Mat {
 	width := m.dims.QHeads * m.dims.HeadDim
-	qkv := s.Mat(y.Rows, m.qkv.Rows())
-	q, out := s.Mat(y.Rows, width), s.Mat(y.Rows, width)
+	qkv := s.Mat(x.X.Rows, m.qkv.Rows())
+	q, out := s.Mat(x.X.Rows, width), s.Mat(x.X.Rows, width)
 	m.qkv.Forward(o, x, qkv)
 	m.attend(o, b, b.Step, kv, qkv, q, out)
 	m.attend(o, b, b.Prefill, kv, qkv, q, out)
-	m.out.Add(o, out, y)
+	return out
 }
 
 func (m *Mixer) attend(o kernels.Ops, b *model.Batch, rows kernels.Rows, kv kernels.KV, qkv, q, out kernels.Mat) {

@@ -17,7 +17,7 @@ func (e *Engine) newDrafter() (spec.Drafter, error) {
 	case e.options.DraftMethod == spec.NGram:
 		return spec.NewLookup(e.dev, e.plan.lookup(e.options))
 	}
-	return spec.NewMTP(e.dev, e.model, e.kv.MTPLayers(), e.tables, e.plan.mtp(e.spec.Hidden, e.dev.Activations()))
+	return spec.NewMTP(e.dev, e.model, e.kv.MTPLayers(), e.tables, e.plan.mtp())
 }
 
 // chooseDepth decides how many drafts the next step proposes, from what the sequences of the last one did with theirs.

@@ -104,7 +104,7 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 		MaxRows: p.MaxTokens, TileRows: min(tileRows(act), p.MaxTokens),
 	}
 	p.SamplerBytes = p.Sampler.Bytes()
-	p.DraftBytes = p.draftBytes(o, shape.Hidden, act)
+	p.DraftBytes = p.draftBytes(o)
 	allowed := int64(float64(free) * o.MemoryFraction)
 	budget := allowed - p.Weights - p.Activations - p.SamplerBytes - p.DraftBytes
 	if budget <= 0 {
@@ -115,7 +115,7 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 		return nil, err
 	}
 	p.Sampler.Slots = p.MaxSeqs + 1 // fewer sequences may have been left
-	p.SamplerBytes, p.DraftBytes = p.Sampler.Bytes(), p.draftBytes(o, shape.Hidden, act)
+	p.SamplerBytes, p.DraftBytes = p.Sampler.Bytes(), p.draftBytes(o)
 	return p, p.SSM.Validate()
 }
 
@@ -223,8 +223,8 @@ func (p *Plan) among() string {
 }
 
 // mtp and lookup size the drafters.
-func (p *Plan) mtp(hidden int, act kernels.DType) spec.MTPConfig {
-	return spec.MTPConfig{Slots: p.MaxSeqs + 1, Rows: p.rows(), Tokens: p.MaxTokens, Hidden: hidden, Vocab: p.DraftVocab, Act: act}
+func (p *Plan) mtp() spec.MTPConfig {
+	return spec.MTPConfig{Slots: p.MaxSeqs + 1, Rows: p.rows(), Tokens: p.MaxTokens, Vocab: p.DraftVocab}
 }
 
 func (p *Plan) lookup(o Options) spec.LookupConfig {
@@ -234,14 +234,14 @@ func (p *Plan) lookup(o Options) spec.LookupConfig {
 // rows is the most rows of a step: each sequence has one, of one token at least.
 func (p *Plan) rows() int { return min(p.MaxSeqs, p.MaxTokens) }
 
-func (p *Plan) draftBytes(o Options, hidden int, act kernels.DType) int64 {
+func (p *Plan) draftBytes(o Options) int64 {
 	switch {
 	case o.Drafts == 0:
 		return 0
 	case o.DraftMethod == spec.NGram:
 		return p.lookup(o).Bytes()
 	}
-	return p.mtp(hidden, act).Bytes()
+	return p.mtp().Bytes()
 }
 
 func tileRows(act kernels.DType) int {

@@ -248,7 +248,7 @@ func TestForwardAllocatesNothing(t *testing.T) {
 			h := r.model.Forward(layers.Discard{}, b)
 			r.model.Logits(layers.Discard{}, h, r.logits.RowRange(0, b.Tokens))
 			if m := r.model.MTP(); m != nil {
-				m.Forward(layers.Discard{}, b, h, r.ids)
+				m.Forward(layers.Discard{}, b, h, r.ids, kernels.Buffer{})
 			}
 		})
 		if n != 0 {

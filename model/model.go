@@ -84,8 +84,10 @@ type Head interface {
 // MTP is the drafting head.
 type MTP interface {
 	// Forward pairs the hidden row of position i (after the final norm) with the embedding of token i+1 and returns
-	// the head's hidden rows, to be multiplied by Model.Logits or Model.Top. next is i32 [b.Tokens].
-	Forward(o kernels.Ops, b *Batch, hidden kernels.Mat, next kernels.Buffer) kernels.Mat
+	// the head's hidden rows, to be multiplied by Model.Logits or Model.Top. next is i32 [b.Tokens]. All pairs go into
+	// the cache; with only, i32 [n], the answer is those n rows alone, and what nobody reads of others is left out. A
+	// negative entry is a row that means nothing.
+	Forward(o kernels.Ops, b *Batch, hidden kernels.Mat, next, only kernels.Buffer) kernels.Mat
 }
 
 // Config is a parsed config.json of one family.

@@ -33,7 +33,7 @@ func (r *rig) mtp(slot int, p pairs, prefill bool) ([][]float32, int32) {
 	r.run(func(o kernels.Ops) {
 		r.states.SetCursor(o, slot, kernels.Cursor{Origin: int32(p.at)})
 		o.Upload(in.Buf, bytesOfRows(p.hidden))
-		h := r.model.MTP().Forward(o, b, in, next)
+		h := r.model.MTP().Forward(o, b, in, next, kernels.Buffer{})
 		last := r.logits.RowRange(0, 1)
 		r.model.Logits(o, h.RowRange(n-1, 1), last)
 		o.Download(hidden, h.Buf)
@@ -75,6 +75,58 @@ func draftOn(r *rig, p pairs, cached, depth int) []int32 {
 		p = pairs{p.at + len(p.next), hidden[len(hidden)-1:], []int32{id}}
 	}
 	return out
+}
+
+// TestOnlySomeRows: the head's answer for some of its rows has the bits that it has among all; the cache takes all pairs.
+func TestOnlySomeRows(t *testing.T) {
+	for _, name := range goldenNames {
+		t.Run(name, func(t *testing.T) {
+			g := openGolden(t, name)
+			if g.config.Spec().MTP == nil {
+				t.Skip("no MTP head")
+			}
+			dev := devices["cpu"](t)
+			defer dev.Close()
+			r := newRig(t, dev, g, kernels.Window{L: 4, T: 4})
+			for slot := 1; slot <= 3; slot++ {
+				r.open(slot)
+			}
+			prompt := g.cases[2].Prompt
+			n := len(prompt) - 1
+			main := &row{slot: 1, tokens: prompt, prefill: true}
+			r.forward(0, main)
+			p := pairs{0, main.hidden[:n], prompt[1:]}
+			want, _ := r.mtp(2, p, true)
+			only := []int32{int32(n - 1), -1, 0, int32(n / 2), int32(n - 1)}
+			got := r.mtpOnly(3, p, only)
+			for i, from := range only {
+				if from >= 0 && !slices.Equal(got[i], want[from]) {
+					t.Errorf("row %d of %d differs alone from among all", from, n)
+				}
+			}
+			again := pairs{n, want[n-1:], []int32{prompt[0]}} // reads the cache
+			a, _ := r.mtp(2, again, false)
+			b, _ := r.mtp(3, again, false)
+			if !slices.Equal(a[0], b[0]) {
+				t.Error("behind the pairs the caches differ")
+			}
+		})
+	}
+}
+
+// mtpOnly is mtp over a prefill row, of which only some rows are answered.
+func (r *rig) mtpOnly(slot int, p pairs, only []int32) [][]float32 {
+	r.t.Helper()
+	n := len(p.next)
+	b, _ := r.batch(0, []*row{{slot: slot, at: p.at, tokens: p.next, prefill: true}})
+	in, next, rows := r.hidden.RowRange(0, n), r.ints(p.next...), r.ints(only...)
+	hidden := make([]byte, len(only)*r.spec.Hidden*4)
+	r.run(func(o kernels.Ops) {
+		r.states.SetCursor(o, slot, kernels.Cursor{Origin: int32(p.at)})
+		o.Upload(in.Buf, bytesOfRows(p.hidden))
+		o.Download(hidden, r.model.MTP().Forward(o, b, in, next, rows).Buf)
+	})
+	return cut(hidden, 0, len(only), r.spec.Hidden)
 }
 
 func TestDrafts(t *testing.T) {

@@ -13,14 +13,12 @@ type MTPConfig struct {
 	Slots  int // the null one included
 	Rows   int // of a step
 	Tokens int // of a step
-	Hidden int
-	Vocab  int           // drafts are among the first so many tokens
-	Act    kernels.DType // of hidden rows
+	Vocab  int // drafts are among the first so many tokens
 }
 
-// Bytes is the device memory of the drafter, without the head's KV cache.
+// Bytes is the device memory of the drafter, without the head's KV cache and activations.
 func (c MTPConfig) Bytes() int64 {
-	return int64(c.Slots)*3*4 + int64(c.Tokens)*4 + int64(c.Rows)*5*4 + int64(c.Rows)*int64(c.Hidden)*int64(c.Act.Size())
+	return int64(c.Slots)*3*4 + int64(c.Tokens)*4 + int64(c.Rows)*5*4
 }
 
 // mtp drafts with the model's own head: once over the pairs that a step added, with the hidden rows of the model, then
@@ -36,7 +34,6 @@ type mtp struct {
 
 	next                   kernels.Buffer // i32 [tokens]
 	n, last, left, id, pos kernels.Buffer // i32 [rows]
-	hidden                 kernels.Mat    // of each row's last pair
 	pairs, later           model.Batch
 }
 
@@ -47,7 +44,6 @@ func NewMTP(dev kernels.Device, m model.Model, kv []kernels.KV, t *sampler.Table
 		return nil, fmt.Errorf("the checkpoint has no weights for its MTP head (mtp.*): drafts by method %q are not possible", MTPHead)
 	}
 	d.top = m.Top(c.Vocab)
-	var hidden kernels.Buffer
 	for _, a := range []struct {
 		dst   *kernels.Buffer
 		bytes int64
@@ -56,7 +52,6 @@ func NewMTP(dev kernels.Device, m model.Model, kv []kernels.KV, t *sampler.Table
 		{&d.next, int64(c.Tokens) * 4},
 		{&d.n, int64(c.Rows) * 4}, {&d.last, int64(c.Rows) * 4}, {&d.left, int64(c.Rows) * 4},
 		{&d.id, int64(c.Rows) * 4}, {&d.pos, int64(c.Rows) * 4},
-		{&hidden, int64(c.Rows) * int64(c.Hidden) * int64(c.Act.Size())},
 	} {
 		b, err := dev.Alloc(a.bytes)
 		if err != nil {
@@ -64,7 +59,6 @@ func NewMTP(dev kernels.Device, m model.Model, kv []kernels.KV, t *sampler.Table
 		}
 		*a.dst = b
 	}
-	d.hidden = kernels.NewMat(hidden, c.Act, c.Rows, c.Hidden)
 	return d, nil
 }
 
@@ -75,15 +69,11 @@ func (d *mtp) Draft(o kernels.Ops, s *Step) {
 		Committed: s.Committed, Drafting: d.state, Following: s.Following,
 		Next: d.next, N: ints(d.n, 0, rows), Last: ints(d.last, 0, rows), Left: ints(d.left, 0, rows),
 	})
-	read := d.head.Forward(o, d.pairsOf(s), s.Hidden, ints(d.next, 0, s.Batch.Tokens))
-	if s.Depth <= 0 {
-		return
-	}
-	hidden := d.hidden.RowRange(0, rows)
-	o.GatherRows(kernels.GatherRows{X: read, Y: hidden, Index: ints(d.last, 0, rows)})
-	d.take(o, s, hidden, 0)
-	for i := 1; i < s.Depth; i++ {
-		hidden = d.head.Forward(o, d.laterOf(s, rows), hidden, ints(d.id, 0, rows))
+	hidden := d.head.Forward(o, d.pairsOf(s), s.Hidden, ints(d.next, 0, s.Batch.Tokens), ints(d.last, 0, rows))
+	for i := range s.Depth {
+		if i > 0 {
+			hidden = d.head.Forward(o, d.laterOf(s, rows), hidden, ints(d.id, 0, rows), kernels.Buffer{})
+		}
 		d.take(o, s, hidden, i)
 	}
 }

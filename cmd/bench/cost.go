@@ -54,16 +54,17 @@ func (c coster) head(tokens, rows int) (out cost) {
 }
 
 // draft is what proposing k drafts for each of rows sequences takes behind a step of T tokens each: the head over the
-// step's tokens, then once for each further draft, with logits for each of the tokens that drafts are among.
+// step's tokens, of which only the last of each sequence needs more than keys and values, then once for each further draft,
+// with logits for each of the tokens that drafts are among.
 func (c coster) draft(rows, t, k, context int) (out cost) {
 	for i := range k {
-		tokens := rows
-		if i == 0 {
-			tokens = rows * t
-		}
 		for _, w := range c.want {
 			if !engine.OfHead(w.Name) {
 				continue
+			}
+			tokens := rows
+			if i == 0 && ofEveryToken(w.Name) {
+				tokens = rows * t
 			}
 			n := 1.0
 			for _, d := range w.Shape {
@@ -74,12 +75,22 @@ func (c coster) draft(rows, t, k, context int) (out cost) {
 		}
 		if m := c.spec.MTP; m != nil {
 			line := 2 * c.spec.KVHeads * c.spec.HeadDim * m.AttentionLayers * c.plan.KV.DType.Size()
-			out.add(float64(rows*context*line), 4*float64(tokens*context*c.spec.QHeads*c.spec.HeadDim*m.AttentionLayers))
+			out.add(float64(rows*context*line), 4*float64(rows*context*c.spec.QHeads*c.spec.HeadDim*m.AttentionLayers))
 		}
 		head := c.head(rows, c.plan.DraftVocab)
 		out.add(head.bytes, head.flops)
 	}
 	return out
+}
+
+// ofEveryToken reports whether a matrix of the drafting head leads to keys and values.
+func ofEveryToken(name string) bool {
+	for _, part := range []string{".fc.", ".eh_proj.", ".k_proj.", ".v_proj."} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
 }
 
 // share is how much of a matrix tokens at once read, and how much of it each uses: of experts those that are chosen.

@@ -50,7 +50,7 @@ func (m *Model) measure(act kernels.DType, maxTokens int) {
 	largest := layers.LargestBatch(maxTokens, m.config.Spec())
 	m.Forward(layers.Discard{}, largest)
 	if m.mtp != nil {
-		m.mtp.Forward(layers.Discard{}, largest, m.hidden, kernels.Buffer{})
+		m.mtp.measure(largest)
 	}
 }
 
@@ -70,17 +70,12 @@ func (m *Model) Forward(o kernels.Ops, b *model.Batch) kernels.Mat {
 	x := m.scratch.Mat(b.Tokens, m.config.hidden)
 	m.vocabulary.Embed(o, b.IDs, x)
 	out := m.hidden.RowRange(0, b.Tokens)
-	m.stack(o, b, m.layers, b.KV, m.norm, x, out)
-	return out
-}
-
-// stack runs layers over the residual x and writes the normed result to out.
-func (m *Model) stack(o kernels.Ops, b *model.Batch, stack []layer, kv []kernels.KV, last layers.Norm, x, out kernels.Mat) {
 	r := m.scratch.Residual(x)
-	for i := range stack {
-		m.mix(o, b, &stack[i], kv, r.Input(o, stack[i].norm), &r)
+	for i := range m.layers {
+		m.mix(o, b, &m.layers[i], b.KV, r.Input(o, m.layers[i].norm), &r)
 	}
-	r.End(o, last, out)
+	r.End(o, m.norm, out)
+	return out
 }
 
 // mix adds a layer's mixer to the residual.

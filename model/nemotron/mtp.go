@@ -15,12 +15,14 @@ type mtp struct {
 	hiddenNorm    layers.Norm
 	project       layers.Linear // [hidden, 2*hidden], embedding half first
 	layers        []layer
+	reads         int // the last attention layer: behind it each row is on its own
 	norm          layers.Norm
 	hidden        kernels.Mat // [max tokens, hidden]: the result, which may be the next call's input
 }
 
-// Forward pairs hidden[i] with the embedding of next[i] and returns the head's hidden rows, valid until the next call.
-func (h *mtp) Forward(o kernels.Ops, b *model.Batch, hidden kernels.Mat, next kernels.Buffer) kernels.Mat {
+// Forward pairs hidden[i] with the embedding of next[i] and returns the head's hidden rows, all or only some, valid until the
+// next call.
+func (h *mtp) Forward(o kernels.Ops, b *model.Batch, hidden kernels.Mat, next, only kernels.Buffer) kernels.Mat {
 	s, n := h.model.scratch, h.model.config.hidden
 	s.Release(h.model.base)
 	x, pair := s.Mat(b.Tokens, n), s.Mat(b.Tokens, 2*n)
@@ -28,7 +30,26 @@ func (h *mtp) Forward(o kernels.Ops, b *model.Batch, hidden kernels.Mat, next ke
 	h.embeddingNorm.Forward(o, x, kernels.Mat{}, pair.ColRange(0, n))
 	h.hiddenNorm.Forward(o, hidden, kernels.Mat{}, pair.ColRange(n, n))
 	h.project.Forward(o, layers.Ready(pair), x)
-	out := h.hidden.RowRange(0, b.Tokens)
-	h.model.stack(o, b, h.layers, b.MTPKV, h.norm, x, out)
+	r := s.Residual(x)
+	for i := range h.layers {
+		l := &h.layers[i]
+		in := r.Input(o, l.norm)
+		if i != h.reads || only.Nil() {
+			h.model.mix(o, b, l, b.MTPKV, in, &r)
+			continue
+		}
+		all := r.X
+		r = s.Residual(s.Mat(int(only.Size/4), n))
+		l.attention.AddOnly(o, s, b, b.MTPKV[l.state], in, all, only, r.X)
+	}
+	out := h.hidden.RowRange(0, r.X.Rows)
+	r.End(o, h.norm, out)
 	return out
+}
+
+// measure takes the scratch memory of the largest calls.
+func (h *mtp) measure(b *model.Batch) {
+	for _, only := range []kernels.Buffer{{}, {Addr: 1, Size: int64(b.Tokens) * 4}} {
+		h.Forward(layers.Discard{}, b, h.model.hidden, kernels.Buffer{}, only)
+	}
 }

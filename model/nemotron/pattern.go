@@ -33,6 +33,9 @@ func (c *Config) patterns(o *configjson.Object) {
 	if c.countMTP(mambaLayer) > 0 {
 		o.Fail("mtp_hybrid_override_pattern", "Mamba layers in the MTP head are not supported")
 	}
+	if c.countMTP(attentionLayer) == 0 {
+		o.Fail("mtp_hybrid_override_pattern", "an MTP head without attention is not supported")
+	}
 }
 
 // parsePattern reads a string of letters, or a list of letters or names, under the first key that is present.
@@ -62,6 +65,16 @@ func parsePattern(o *configjson.Object, keys ...string) []kind {
 		pattern[i] = k
 	}
 	return pattern
+}
+
+// lastOf is the number of the last layer of a kind.
+func lastOf(pattern []kind, k kind) int {
+	for i := len(pattern) - 1; i >= 0; i-- {
+		if pattern[i] == k {
+			return i
+		}
+	}
+	return -1
 }
 
 func (c *Config) count(k kind) int    { return count(c.pattern, k) }

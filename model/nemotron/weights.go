@@ -96,6 +96,7 @@ func (c *Config) readMTP(l *layers.Loader, m *Model) *mtp {
 		hiddenNorm:    l.Norm(first+"hnorm.weight", layers.Plain, c.hidden, c.eps),
 		project:       l.Linear(2*c.hidden, layers.Part{Name: first + "eh_proj.weight", Rows: c.hidden}),
 		layers:        c.readLayers(l, top, c.mtpPattern),
+		reads:         lastOf(c.mtpPattern, attentionLayer),
 		norm:          l.Norm(last+"final_layernorm.weight", layers.Plain, c.hidden, c.eps),
 	}
 }

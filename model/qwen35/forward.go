@@ -48,7 +48,7 @@ func (m *Model) measure(act kernels.DType, maxTokens int) {
 	largest := layers.LargestBatch(maxTokens, m.config.Spec())
 	m.Forward(layers.Discard{}, largest)
 	if m.mtp != nil {
-		m.mtp.Forward(layers.Discard{}, largest, m.hidden, kernels.Buffer{})
+		m.mtp.measure(largest)
 	}
 }
 
@@ -68,27 +68,27 @@ func (m *Model) Forward(o kernels.Ops, b *model.Batch) kernels.Mat {
 	x := m.scratch.Mat(b.Tokens, m.config.hidden)
 	m.vocabulary.Embed(o, b.IDs, x)
 	out := m.hidden.RowRange(0, b.Tokens)
-	m.stack(o, b, m.layers, b.KV, m.norm, x, out)
-	return out
-}
-
-// stack runs layers over the residual x and writes the normed result to out.
-func (m *Model) stack(o kernels.Ops, b *model.Batch, stack []layer, kv []kernels.KV, last layers.Norm, x, out kernels.Mat) {
 	r := m.scratch.Residual(x)
-	for i := range stack {
-		l := &stack[i]
+	for i := range m.layers {
+		l := &m.layers[i]
 		if in := r.Input(o, l.inputNorm); l.delta != nil {
 			l.delta.Add(o, m.scratch, b, l.state, in, x)
 		} else {
-			l.attention.Add(o, m.scratch, b, kv[l.state], in, x)
+			l.attention.Add(o, m.scratch, b, b.KV[l.state], in, x)
 		}
-		if in := r.Input(o, l.mlpNorm); l.moe != nil {
-			l.moe.Forward(o, m.scratch, in.Rows(o), r.Later())
-		} else {
-			l.mlp.Add(o, m.scratch, in, x)
-		}
+		l.feed(o, m.scratch, &r)
 	}
-	r.End(o, last, out)
+	r.End(o, m.norm, out)
+	return out
+}
+
+// feed adds a layer's MLP to the residual.
+func (l *layer) feed(o kernels.Ops, s *layers.Scratch, r *layers.Residual) {
+	if in := r.Input(o, l.mlpNorm); l.moe != nil {
+		l.moe.Forward(o, s, in.Rows(o), r.Later())
+	} else {
+		l.mlp.Add(o, s, in, r.X)
+	}
 }
 
 // Logits multiplies hidden rows by the head.

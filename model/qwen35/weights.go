@@ -95,7 +95,7 @@ func (c *Config) readMTP(l *layers.Loader, m *Model) *mtp {
 		embeddingNorm: c.readNorm(l, p+"pre_fc_norm_embedding.weight"),
 		hiddenNorm:    c.readNorm(l, p+"pre_fc_norm_hidden.weight"),
 		project:       l.Linear(2*c.hidden, layers.Part{Name: p + "fc.weight", Rows: c.hidden}),
-		layers:        []layer{c.readLayer(l, p+"layers.0.", true, 0)},
+		layer:         c.readLayer(l, p+"layers.0.", true, 0),
 		norm:          c.readNorm(l, p+"norm.weight"),
 	}
 }
