@@ -76,20 +76,42 @@ func supported(dev kernels.Device, p *Plan) error {
 // load reads the weights onto dev, for batches of up to maxTokens tokens. The tensors are the caller's to close, behind the
 // model.
 func (s Source) load(dev kernels.Device, config model.Config, maxTokens int, o Options) (model.Model, tensors, error) {
-	tensors, err := s.open(wanted(config, o), o.Seed)
+	want := wanted(config, o)
+	tensors, err := s.open(want, o.Seed)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := config.Load(dev, o.visible(tensors), maxTokens)
+	from := o.visible(tensors)
+	if !dev.HostWeights() && s.Progress != nil {
+		from = &counted{Tensors: from, total: tensorBytes(want), progress: s.Progress}
+	}
+	m, err := config.Load(dev, from, maxTokens)
 	if err != nil {
 		tensors.Close()
 		return nil, nil, fmt.Errorf("%s: %w", s.Folder.Name, err)
 	}
-	if err := tensors.Populate(s.Progress); err != nil {
-		tensors.Close()
-		return nil, nil, err
+	if dev.HostWeights() {
+		if err := tensors.Populate(s.Progress); err != nil {
+			tensors.Close()
+			return nil, nil, err
+		}
 	}
 	return m, tensors, nil
+}
+
+// counted reports how much was asked for: the device has copied what came before.
+type counted struct {
+	model.Tensors
+	done, total int64
+	progress    func(done, total int64)
+}
+
+// Get counts a tensor; one that is two weights counts once too often, which progress may not show.
+func (c *counted) Get(name string, shape ...int) (kernels.HostTensor, error) {
+	t, err := c.Tensors.Get(name, shape...)
+	c.done = min(c.done+int64(len(t.Data)), c.total)
+	c.progress(c.done, c.total)
+	return t, err
 }
 
 // wanted lists the tensors that the model is loaded from: those of the drafting head only if it drafts.

@@ -31,8 +31,11 @@ type Device interface {
 	AllocHost(bytes int64) ([]byte, error)
 
 	// Pack takes a weight as the checkpoint stores it; the device decides its own layout. The tensors' memory must
-	// stay valid (the CPU keeps reading it).
+	// stay valid where HostWeights says so.
 	Pack(WeightSpec) (Weight, error)
+	// HostWeights reports whether operations read weights where Pack found them, as the CPU does. Otherwise Pack has
+	// copied them when it returns.
+	HostWeights() bool
 
 	// Submit runs p once, in stream order. p must not change until the ticket of a later Mark is done.
 	Submit(p Program)

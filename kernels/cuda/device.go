@@ -24,6 +24,7 @@ type Device struct {
 	stream    driver.Stream
 	ops       *ops
 	memory    memory
+	packer    packer
 	modules   []driver.Module
 
 	tickets tickets
@@ -77,6 +78,7 @@ func (d *Device) open(ordinal int) (err error) {
 	if err = d.memory.open(d.stream); err != nil {
 		return err
 	}
+	d.packer = packer{gpu: d.gpu, stream: d.stream}
 	d.ops, err = newOps(d)
 	return err
 }
@@ -124,6 +126,9 @@ func (d *Device) Free(b kernels.Buffer) {
 		d.fail("Free", err)
 	}
 }
+
+// HostWeights is false: Pack copies.
+func (d *Device) HostWeights() bool { return false }
 
 // StateSupport takes every precision.
 func (d *Device) StateSupport(p kernels.Precision) error { return p.Validate() }
@@ -298,7 +303,7 @@ func (d *Device) release() error {
 	if d.ops != nil {
 		list = append(list, d.ops.close())
 	}
-	list = append(list, d.memory.close(), d.tickets.close(), d.meter.close())
+	list = append(list, d.packer.close(), d.memory.close(), d.tickets.close(), d.meter.close())
 	for _, m := range d.modules {
 		list = append(list, m.Unload())
 	}

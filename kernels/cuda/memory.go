@@ -13,7 +13,7 @@ import (
 	"reprise/kernels/cuda/driver"
 )
 
-// stagingBytes is the pinned memory that copies of Go memory pass through, and that Pack reads files into.
+// stagingBytes is the pinned memory that copies of Go memory pass through in programs.
 const stagingBytes = 32 << 20
 
 // memory owns all memory of a device.

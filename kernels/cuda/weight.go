@@ -43,7 +43,7 @@ func own(w kernels.Weight) *weight {
 	return p
 }
 
-// Pack copies the tensors to the device, through pinned memory of fixed size.
+// Pack copies the tensors to the device, through pinned memory of fixed size. It has read them when it returns.
 func (d *Device) Pack(s kernels.WeightSpec) (kernels.Weight, error) {
 	d.use()
 	defer runtime.UnlockOSThread()
@@ -62,43 +62,16 @@ func (d *Device) pack(s kernels.WeightSpec) (*weight, error) {
 	if w.buf, err = d.memory.alloc(int64(w.experts) * int64(w.rows) * w.stride); err != nil {
 		return nil, err
 	}
+	var list []piece
 	from := 0
 	for _, group := range groups {
 		for e, t := range group {
 			at := w.buf.Addr + uintptr(int64(e*w.rows+from)*w.stride)
-			if err := d.memory.uploadRows(at, w.stride, t.Data, t.Shape[0]); err != nil {
-				return nil, err
-			}
+			list = pieces(list, at, w.stride, t.Data, t.Shape[0])
 		}
 		from += group[0].Shape[0]
 	}
-	return w, d.stream.Synchronize()
-}
-
-// uploadRows copies equal rows to rows of the given stride.
-func (m *memory) uploadRows(dst uintptr, stride int64, data []byte, rows int) error {
-	size := int64(len(data) / rows)
-	most := max(1, int(stagingBytes/4/stride))
-	for rows > 0 {
-		n := min(rows, most)
-		b, err := m.stage(n * int(stride))
-		if err != nil {
-			return err
-		}
-		if size == stride {
-			copy(b, data)
-		} else {
-			for i := range int64(n) {
-				row := b[i*stride : (i+1)*stride]
-				clear(row[copy(row, data[i*size:(i+1)*size]):])
-			}
-		}
-		if err := m.stream.Upload(dst, b); err != nil {
-			return err
-		}
-		dst, data, rows = dst+uintptr(len(b)), data[int64(n)*size:], rows-n
-	}
-	return nil
+	return w, d.packer.copy(list)
 }
 
 // plan checks the tensors and returns the [rows, cols] tensors by part and expert.
@@ -127,7 +100,7 @@ func plan(s kernels.WeightSpec) (*weight, [][]kernels.HostTensor, error) {
 	}
 	size := int64(w.cols * w.dtype.Size())
 	w.stride = (size + rowAlign - 1) / rowAlign * rowAlign
-	if w.stride > stagingBytes/4 {
+	if w.stride > pieceBytes {
 		return nil, nil, fmt.Errorf("rows of %d columns: %w", w.cols, kernels.ErrUnsupported)
 	}
 	return w, groups, nil

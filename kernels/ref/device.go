@@ -40,6 +40,9 @@ func (d *Device) Activations() kernels.DType { return kernels.F32 }
 // StateSupport takes every precision.
 func (d *Device) StateSupport(p kernels.Precision) error { return p.Validate() }
 
+// HostWeights is false: Pack widens into memory of its own.
+func (d *Device) HostWeights() bool { return false }
+
 // AllocHost returns ordinary memory: copies are synchronous.
 func (d *Device) AllocHost(bytes int64) ([]byte, error) {
 	if bytes < 0 || bytes > d.MemoryFree() {

@@ -1,0 +1,83 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"reprise/kernels"
+)
+
+// TestPieces needs no GPU: pieces cover all rows once, in order, and padding is zero whatever the memory held.
+func TestPieces(t *testing.T) {
+	for _, c := range []struct{ rows, size, stride int }{{1, 2, 128}, {5000, 258, 384}, {4097, 256, 256}, {3, pieceBytes - 2, pieceBytes}, {2, pieceBytes, pieceBytes}} {
+		data := noise(uint64(c.rows), c.rows*c.size)
+		var got []byte
+		for _, p := range pieces(nil, 1<<40, int64(c.stride), data, c.rows) {
+			if p.dst != 1<<40+uintptr(len(got)) {
+				t.Fatalf("%+v: a piece for %#x behind %d bytes", c, p.dst, len(got))
+			}
+			got = append(got, p.fill(noise(1, pieceBytes))...)
+		}
+		if !bytes.Equal(got, padded(data, c.rows, c.stride)) {
+			t.Errorf("%+v: other bytes", c)
+		}
+	}
+}
+
+// TestPackManyPieces: weights of more pieces than all workers have, several in a row, whose tensors are overwritten as soon
+// as Pack returns.
+func TestPackManyPieces(t *testing.T) {
+	dev := openFor(t, kernels.BF16).(*Device)
+	defer dev.Close()
+	type packed struct {
+		w    *weight
+		want []byte
+	}
+	var all []packed
+	for i, shape := range [][2]int{{9000, 2560}, {70000, 129}, {1, 64}, {3, pieceBytes / 2}, {40000, 1024}} {
+		rows, cols := shape[0], shape[1]
+		first := kernels.HostTensor{Name: "a", DType: kernels.BF16, Shape: []int{rows, cols}, Data: noise(uint64(i), rows*cols*2)}
+		second := kernels.HostTensor{Name: "b", DType: kernels.BF16, Shape: []int{rows, cols}, Data: noise(uint64(i+9), rows*cols*2)}
+		p, err := dev.Pack(kernels.WeightSpec{Name: "w", Experts: 2, Parts: []kernels.HostTensor{first, second}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := own(p)
+		all = append(all, packed{w, append(padded(first.Data, rows, int(w.stride)), padded(second.Data, rows, int(w.stride))...)})
+		clear(first.Data)
+		clear(second.Data)
+	}
+	for _, p := range all {
+		got := make([]byte, p.w.buf.Size)
+		dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) { o.Download(got, p.w.buf) }))
+		if err := dev.Wait(dev.Mark()); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, p.want) {
+			t.Errorf("[%d, %d]: other bytes on the device", p.w.rows, p.w.cols)
+		}
+	}
+}
+
+func noise(seed uint64, n int) []byte {
+	b, r := make([]byte, n), rand.NewPCG(seed, 1)
+	for i := 0; i < n; i += 8 {
+		v := r.Uint64()
+		for j := range min(8, n-i) {
+			b[i+j] = byte(v >> (8 * j))
+		}
+	}
+	return b
+}
+
+// padded is data with zeros behind each row.
+func padded(data []byte, rows, stride int) []byte {
+	out, size := make([]byte, rows*stride), len(data)/rows
+	for i := range rows {
+		copy(out[i*stride:], data[i*size:(i+1)*size])
+	}
+	return out
+}
