@@ -120,3 +120,10 @@ func TestCUDAFormats(t *testing.T) {
 		}
 	})
 }
+
+// TestCUDACancel: the slot of a cancelled request is free within two steps, replayed ones too.
+func TestCUDACancel(t *testing.T) {
+	for _, drafts := range []int{0, 3} {
+		cancelInTurn(t, gpu(t, kernels.F32), golden.Open(t, "qwen35-dense-tied-mtp"), drafts)
+	}
+}
