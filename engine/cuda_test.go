@@ -10,6 +10,7 @@ import (
 	"reprise/kernels"
 	"reprise/kernels/cuda"
 	"reprise/model"
+	"reprise/spec"
 )
 
 // gpu opens the first GPU. A binary built with CUDA is for a machine that has one: its absence is a failure.
@@ -126,4 +127,16 @@ func TestCUDACancel(t *testing.T) {
 	for _, drafts := range []int{0, 3} {
 		cancelInTurn(t, gpu(t, kernels.F32), golden.Open(t, "qwen35-dense-tied-mtp"), drafts)
 	}
+}
+
+// TestCUDASoak keeps four engines on one GPU saturated, 128 rows each, in the mode whose answers are exact.
+//
+//	engine.test -test.v -test.run TestCUDASoak -soak 8m
+func TestCUDASoak(t *testing.T) {
+	soakAll(t, *soakFor, func() kernels.Device { return gpu(t, kernels.F32) }, 128, []soakModel{
+		{"demo-qwen35", Options{Drafts: 3, MaxTokens: 1024, PageTokens: 16, KVBlocks: 1000}},
+		{"demo-nemotron", Options{MaxTokens: 256, PageTokens: 16, KVBlocks: 1000}},
+		{"qwen35-moe-mtp", Options{Drafts: 4, DraftMethod: spec.NGram, FixedDepth: true, MaxTokens: 1024, PageTokens: 16, KVBlocks: 1000}},
+		{"nemotron-latent-mtp", Options{Drafts: 2, FixedDepth: true, MaxTokens: 512, PageTokens: 16, KVBlocks: 1000}},
+	})
 }
