@@ -1,27 +1,44 @@
 #!/bin/bash
-# Every tool of compute-sanitizer over a reduced conformance suite, in pieces that each end within LIMIT seconds.
-# usage: sanitize.sh TEST_BINARY [tool...]
+# Every tool of compute-sanitizer over the short conformance suite: JOBS pieces at once, each of which ends within LIMIT
+# seconds, one line a piece. The exit code is above 0 where a tool finds something or a piece does not end.
+# usage: [JOBS=8] [LIMIT=60] sanitize.sh TEST_BINARY [tool...]
 set -u
-test=$1; shift
-limit=${LIMIT:-100}
-pieces=(
-	'memory' 'commit' 'draft' 'moe' 'walk'
-	'dense/^(scatter|norm_[^l]|activate|gather|add|embed|all)' 'dense/^linear' 'dense/^norm_linear'
-	'attention/^write' 'attention/^attend_long' 'attention/^attend_[^l]'
-	'ssm/^mamba2.*step' 'ssm/^delta.*step' 'ssm/(scan|fold)$'
-	'sample/^sample_(top|scores|masks|nothing|penalties|neighbours)' 'sample/vocab_[0-9]{1,3}_ties' 'sample/vocab_[0-9]{4,}_ties'
-)
-failed=0
-for tool in "${@:-memcheck initcheck synccheck racecheck}"; do
-	for t in $tool; do
-		for piece in "${pieces[@]}"; do
-			timeout -k 5 "$limit" compute-sanitizer --tool "$t" --report-api-errors no --error-exitcode 9 \
-				"$test" -test.short -test.run "TestConformanceBF16/^$piece" >/tmp/sanitize.$$ 2>&1
-			status=$?
-			printf '%-10s %-60s %s\n' "$t" "$piece" "$(grep -h SUMMARY /tmp/sanitize.$$ | tail -1) exit $status"
-			[ $status -eq 0 ] || { failed=1; grep -E 'Invalid|Race reported|Uninit|Barrier|Error' /tmp/sanitize.$$ | sort | uniq -c | head -5; }
+[ $# -ge 1 ] || { echo "usage: sanitize.sh TEST_BINARY [memcheck|initcheck|synccheck|racecheck...]" >&2; exit 2; }
+TEST=$1; shift
+export TEST LIMIT=${LIMIT:-60}
+
+if no=$("$TEST" -test.v -test.run 'TestConformanceBF16/^commit$' | grep 'no GPU'); then
+	echo "sanitize.sh: $no" >&2
+	exit 1
+fi
+
+# one runs a tool over part $3 of a family of operations; its findings follow its line.
+one() {
+	local log begin=${EPOCHREALTIME/./} status ms text
+	log=$(mktemp)
+	timeout -k 5 "$LIMIT" compute-sanitizer --tool "$1" --report-api-errors no --error-exitcode 9 \
+		"$TEST" -test.short -test.run "TestConformanceBF16/^$2\$" -part "$3" >"$log" 2>&1
+	status=$? ms=$(((${EPOCHREALTIME/./} - begin) / 1000))
+	text=$(printf '%-10s %-10s %4s %3d.%d s  exit %-3d %s' "$1" "$2" "$3" $((ms / 1000)) $((ms / 100 % 10)) $status \
+		"$(grep -h SUMMARY "$log" | tail -1 | tr -d =)")
+	[ $status -eq 0 ] || text+=$'\n'$(grep -E 'Invalid|Race reported|Uninit|Barrier|Error|FAIL' "$log" | sort | uniq -c | sort -rn | head -5)
+	echo "$text"
+	rm -f "$log"
+	return $((status != 0))
+}
+export -f one
+
+# pieces prints tool, family and part. racecheck follows every access to shared memory and takes several times as long.
+pieces() {
+	local tool family parts
+	for tool in "$@"; do
+		for family in dense:4 sample:4 ssm:4 precision:4 attention:4 moe:2 memory:1 walk:1 commit:1 draft:1; do
+			parts=${family#*:}
+			[ "$tool" = racecheck ] && [ "$parts" -gt 1 ] && parts=$((2 * parts))
+			for ((i = 0; i < parts; i++)); do echo "$tool ${family%:*} $i/$parts"; done
 		done
 	done
-done
-rm -f /tmp/sanitize.$$
-exit $failed
+}
+
+[ $# -gt 0 ] || set -- racecheck memcheck initcheck synccheck # the slowest first
+pieces "$@" | xargs -P "${JOBS:-8}" -L 1 bash -c 'one "$@"' one

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	flags "flag"
 	"testing"
 
 	"reprise/kernels"
@@ -19,10 +20,16 @@ func openFor(t testing.TB, act kernels.DType) kernels.Device {
 	return d
 }
 
-func TestConformanceBF16(t *testing.T) {
-	kerneltest.Run(t, func(t testing.TB) kernels.Device { return openFor(t, kernels.BF16) })
-}
+var part = flags.String("part", "0/1", "INDEX/COUNT: only every COUNT-th case of each family of the conformance suite, from case INDEX on")
 
-func TestConformanceF32(t *testing.T) {
-	kerneltest.Run(t, func(t testing.TB) kernels.Device { return openFor(t, kernels.F32) })
+func TestConformanceBF16(t *testing.T) { conform(t, kernels.BF16) }
+
+func TestConformanceF32(t *testing.T) { conform(t, kernels.F32) }
+
+func conform(t *testing.T, act kernels.DType) {
+	p, err := kerneltest.ParsePart(*part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kerneltest.RunPart(t, p, func(t testing.TB) kernels.Device { return openFor(t, act) })
 }

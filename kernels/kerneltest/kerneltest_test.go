@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"fmt"
 	"testing"
 
 	"reprise/kernels"
@@ -30,4 +31,29 @@ func TestBFloat16Activations(t *testing.T) {
 		t.Skip("takes as long as the oracle's run")
 	}
 	runTable(t, families(true), func(testing.TB) kernels.Device { return halved{ref.NewFloat32()} })
+}
+
+// TestParts: parts are the whole table, each case once.
+func TestParts(t *testing.T) {
+	all := families(true)[1].cases
+	seen := map[string]int{}
+	for i := range 7 {
+		p, err := ParsePart(fmt.Sprintf("%d/7", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range p.of(all) {
+			seen[c.name]++
+		}
+	}
+	for _, c := range all {
+		if seen[c.name] != 1 {
+			t.Errorf("%s: %d times", c.name, seen[c.name])
+		}
+	}
+	for _, text := range []string{"", "1", "7/7", "-1/7", "x/7", "0/0"} {
+		if _, err := ParsePart(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"fmt"
 	"testing"
 
 	"reprise/kernels"
@@ -36,7 +37,35 @@ func families(short bool) []family {
 
 // Run runs every operation of the device that open returns. It opens one a family of operations and closes it.
 func Run(t *testing.T, open func(t testing.TB) kernels.Device) {
-	runTable(t, families(testing.Short()), open)
+	RunPart(t, Part{0, 1}, open)
+}
+
+// Part is every Count-th case of each family, from case Index on; all indices below Count together are the whole table.
+type Part struct{ Index, Count int }
+
+// ParsePart reads INDEX/COUNT.
+func ParsePart(text string) (p Part, err error) {
+	n, err := fmt.Sscanf(text, "%d/%d", &p.Index, &p.Count)
+	if err != nil || n != 2 || p.Index < 0 || p.Index >= p.Count {
+		return p, fmt.Errorf("%q is no part: want INDEX/COUNT with 0 <= INDEX < COUNT", text)
+	}
+	return p, nil
+}
+
+// RunPart runs one part of what Run runs.
+func RunPart(t *testing.T, p Part, open func(t testing.TB) kernels.Device) {
+	table := families(testing.Short())
+	for i := range table {
+		table[i].cases = p.of(table[i].cases)
+	}
+	runTable(t, table, open)
+}
+
+func (p Part) of(all []testcase) (some []testcase) {
+	for i := p.Index; i < len(all); i += p.Count {
+		some = append(some, all[i])
+	}
+	return some
 }
 
 func runTable(t *testing.T, table []family, open func(t testing.TB) kernels.Device) {
