@@ -63,11 +63,12 @@ fatbins: $(FATBINS)
 cuda: fatbins trampolines ## the three programs with CUDA into bin/
 	$(CUDA_GO) build -tags cuda -o bin/ ./cmd/...
 
-cuda-test: fatbins ## the tests of the CUDA device as a program, for a machine with a GPU
+cuda-test: fatbins ## the tests of the CUDA device and of the engine on it as programs, for a machine with a GPU
 	@mkdir -p bin
 	$(CUDA_GO) test -c -tags cuda -ldflags='-s -w' -o bin/cuda.test ./kernels/cuda/
+	$(CUDA_GO) test -c -tags "cuda nodemo" -ldflags='-s -w' -o bin/engine.test ./engine/
 
-sanitize: cuda-test ## a reduced suite under every tool of compute-sanitizer
+sanitize: cuda-test ## the short conformance suite under every tool of compute-sanitizer
 	scripts/sanitize.sh bin/cuda.test
 
 clean:
