@@ -74,10 +74,26 @@ func Open(t testing.TB, name string) *Golden {
 	return g
 }
 
-// repository is the folder of the project, whichever package is under test.
+// repository is the folder of the project, whichever package is under test: where this file was compiled or, for a test
+// program that was carried to another machine, the folder of a go.mod above the working directory.
 func repository() string {
 	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	compiled := filepath.Join(filepath.Dir(file), "..", "..")
+	here, err := os.Getwd()
+	for dir := here; err == nil && !isProject(compiled); dir = filepath.Dir(dir) {
+		if isProject(dir) {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	return compiled
+}
+
+func isProject(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
 }
 
 // root is where the data lies.
