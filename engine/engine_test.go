@@ -184,3 +184,31 @@ func compareLogProbs(t *testing.T, got Token, want []float64, scale float64) {
 		}
 	}
 }
+
+// copying is a device that says it copies weights.
+type copying struct{ kernels.Device }
+
+func (copying) HostWeights() bool { return false }
+
+// TestProgressOfCopiedWeights: it never falls, and ends with everything.
+func TestProgressOfCopiedWeights(t *testing.T) {
+	dev, last, whole := copying{device(t)}, int64(0), int64(-1)
+	e, err := Open(dev, Source{Folder: golden.Open(t, "qwen35-dense-tied-mtp").Folder, Progress: func(done, total int64) {
+		if done < last || done > total || whole >= 0 && total != whole {
+			t.Errorf("%d of %d behind %d of %d", done, total, last, whole)
+		}
+		last, whole = done, total
+	}}, Options{MaxLen: 64, MaxSeqs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := tensorBytes(e.Tensors()); last != want || whole != want {
+		t.Errorf("ended at %d of %d, want %d", last, whole, want)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := dev.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -81,22 +81,29 @@ func (s Source) load(dev kernels.Device, config model.Config, maxTokens int, o O
 	if err != nil {
 		return nil, nil, err
 	}
-	from := o.visible(tensors)
-	if !dev.HostWeights() && s.Progress != nil {
-		from = &counted{Tensors: from, total: tensorBytes(want), progress: s.Progress}
+	m, err := s.read(dev, config, o.visible(tensors), tensorBytes(want), maxTokens)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", s.Folder.Name, err)
+	} else if dev.HostWeights() {
+		err = tensors.Populate(s.Progress)
 	}
-	m, err := config.Load(dev, from, maxTokens)
 	if err != nil {
 		tensors.Close()
-		return nil, nil, fmt.Errorf("%s: %w", s.Folder.Name, err)
-	}
-	if dev.HostWeights() {
-		if err := tensors.Populate(s.Progress); err != nil {
-			tensors.Close()
-			return nil, nil, err
-		}
+		return nil, nil, err
 	}
 	return m, tensors, nil
+}
+
+// read makes the model. Where the device copies the tensors, about total bytes, that is the work that takes time.
+func (s Source) read(dev kernels.Device, config model.Config, from model.Tensors, total int64, maxTokens int) (model.Model, error) {
+	if dev.HostWeights() || s.Progress == nil {
+		return config.Load(dev, from, maxTokens)
+	}
+	m, err := config.Load(dev, &counted{Tensors: from, total: total, progress: s.Progress}, maxTokens)
+	if err == nil {
+		s.Progress(total, total)
+	}
+	return m, err
 }
 
 // counted reports how much was asked for: the device has copied what came before.
