@@ -135,7 +135,7 @@ func TestCUDACancel(t *testing.T) {
 func TestCUDASoak(t *testing.T) {
 	soakAll(t, *soakFor, func() kernels.Device { return gpu(t, kernels.F32) }, 128, []soakModel{
 		{"demo-qwen35", Options{Drafts: 3, MaxTokens: 1024, PageTokens: 16, KVBlocks: 1000}},
-		{"demo-nemotron", Options{MaxTokens: 256, PageTokens: 16, KVBlocks: 1000}},
+		{"nemotron-moe", Options{MaxTokens: 256, PageTokens: 16, KVBlocks: 1000}},
 		{"qwen35-moe-mtp", Options{Drafts: 4, DraftMethod: spec.NGram, FixedDepth: true, MaxTokens: 1024, PageTokens: 16, KVBlocks: 1000}},
 		{"nemotron-latent-mtp", Options{Drafts: 2, FixedDepth: true, MaxTokens: 512, PageTokens: 16, KVBlocks: 1000}},
 	})

@@ -5,10 +5,13 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"reprise/kernels/cuda/driver"
 )
@@ -108,6 +111,7 @@ func (w *packWorker) work(k *packer, list []piece, next *atomic.Int64) (err erro
 			return err
 		}
 		p := &list[i]
+		resident(p.data)
 		if err := k.stream.Upload(p.dst, p.fill(w.pinned[at])); err != nil {
 			return err
 		}
@@ -116,6 +120,16 @@ func (w *packWorker) work(k *packer, list []piece, next *atomic.Int64) (err erro
 		}
 	}
 	return nil
+}
+
+// resident has the whole pages of b read and mapped by one call, where the kernel can (from 5.14): a disk then sees large
+// reads instead of a fault every few pages, which was a fifth to a quarter faster with cold files.
+func resident(b []byte) {
+	page := os.Getpagesize()
+	skip := int(-address(b) & uintptr(page-1))
+	if n := (len(b) - skip) &^ (page - 1); n > 0 {
+		_ = unix.Madvise(b[skip:skip+n], unix.MADV_POPULATE_READ)
+	}
 }
 
 func (w *packWorker) open() (err error) {
