@@ -14,6 +14,9 @@ import (
 // Limits and sizes of src/attention.cuh and src/kv.cu.
 const (
 	attendRows    = 256 // of a launch
+	attendThreads = 128 // of a block, step rows
+	rowsThreads   = 384 // of a block, prefill rows
+	rowsPacked    = 128 // packed rows of a block, prefill rows
 	attendTile    = 64  // tokens
 	attendChunk   = 128 // tokens, at least
 	attendItems   = 264 // chunks times heads of a long context
@@ -21,11 +24,13 @@ const (
 	widestHead    = 256
 )
 
-// tensorKernel is an instance of src/attention.cuh: its stages and blocks a multiprocessor are in the .cu files too.
+// tensorKernel is an instance of src/attention.cuh, whose stages and blocks are in the .cu files too, or of
+// src/attention_rows.cuh.
 type tensorKernel struct {
-	function       driver.Function
-	stages, blocks int
-	shared         int
+	function driver.Function
+	blocks   int // of a multiprocessor
+	threads  int
+	shared   int
 }
 
 // attentionKernels are those of src/kv.cu and src/attention*.cu.
@@ -45,21 +50,20 @@ func (k *attentionKernels) load(l *loader) error {
 	}
 	k.combine = l.kernel("attend_combine", 0)
 	stages := [3][2][3][2]int{{{{4, 2}, {4, 2}, {3, 2}}, {{4, 2}, {4, 2}, {3, 2}}}, {{{2, 2}, {2, 2}, {3, 1}}, {{3, 3}, {3, 2}, {2, 2}}}, {{{3, 1}, {2, 1}, {2, 1}}, {{2, 2}, {2, 2}, {3, 1}}}}
-	prefill := [3][2][2]int{{{3, 2}, {3, 2}}, {{2, 2}, {3, 2}}, {{2, 1}, {3, 1}}}
 	for pages, module := range [...]string{"attention_step", "attention_step8"} {
 		l.open(module)
 		for d := range k.step {
 			for m := range k.step[d][pages] {
 				s := stages[d][pages][m]
-				k.step[d][pages][m] = l.tensor("step", d, pages, m, s[0], s[1])
+				k.step[d][pages][m] = l.tensor(d, pages, m, s[0], s[1])
 			}
 		}
 	}
 	l.open("attention_rows")
 	for d := range k.rows {
-		for pages := range k.rows[d] {
-			s := prefill[d][pages]
-			k.rows[d][pages] = l.tensor("rows", d, pages, 2, s[0], s[1])
+		for pages, name := range [...]string{"bf16", "e4m3"} {
+			shared := rowsShared(64<<d, pages == 1)
+			k.rows[d][pages] = tensorKernel{l.kernel(fmt.Sprintf("rows_%d_%s", 64<<d, name), shared), 1, rowsThreads, shared}
 		}
 	}
 	k.scratch = l.scratch(attendScratch)
@@ -67,26 +71,35 @@ func (k *attentionKernels) load(l *loader) error {
 }
 
 // tensor finds the instance for head dim 64<<d and 16<<m packed rows.
-func (l *loader) tensor(kind string, d, pages, m, stages, blocks int) tensorKernel {
+func (l *loader) tensor(d, pages, m, stages, blocks int) tensorKernel {
 	dim, queries := 64<<d, 16<<m
-	k := tensorKernel{stages: stages, blocks: blocks, shared: attendShared(dim, queries, stages, pages == 1, kind == "step")}
+	shared := attendShared(dim, queries, stages, pages == 1)
 	name := [...]string{"bf16", "e4m3"}[pages]
-	k.function = l.kernel(fmt.Sprintf("%s_%d_%s_%d", kind, dim, name, queries), k.shared)
-	return k
+	return tensorKernel{l.kernel(fmt.Sprintf("step_%d_%s_%d", dim, name, queries), shared), blocks, attendThreads, shared}
 }
 
 // attendShared is Layout::TOTAL of src/attention.cuh, which the kernels check.
-func attendShared(dim, queries, stages int, narrow, step bool) int {
-	stage, held := 2*attendTile*dim*2, 1
+func attendShared(dim, queries, stages int, narrow bool) int {
+	stage := 2 * attendTile * dim * 2
 	if narrow {
 		stage = 2*attendTile*dim + 2*attendTile*4
 	}
-	if step {
-		held = stages
-	}
 	tiles := (stages + 1) * (9 + 2*attendTile) * 4
 	tables := (4*attendRows + 8) * 4
-	return stages*stage + held*queries*dim*2 + queries*attendTile*2 + 2*queries*16 + tiles + tables
+	return stages*(stage+queries*dim*2) + queries*attendTile*2 + 2*queries*16 + tiles + tables
+}
+
+// rowsShared is RowsLayout::TOTAL of src/attention_rows.cuh, which the kernels check.
+func rowsShared(dim int, narrow bool) int {
+	tile := 128
+	if dim == 256 {
+		tile = 64
+	}
+	n := rowsPacked*dim*2 + 4*tile*dim*2 + 4*tile*4 + 10*8 + (4*attendRows+8)*4
+	if narrow {
+		n += 4*3*2048 + 4*2*tile*4
+	}
+	return n
 }
 
 // pageCount is the pages that lie in the buffer.
@@ -184,7 +197,7 @@ func (o *ops) attendTensor(p kernels.Attend, k attendParams) bool {
 	switch {
 	case o.dev.act != kernels.BF16, v.DType == kernels.F32, d < 0 || d > 2 || v.HeadDim != 64<<d, v.PageTokens&(v.PageTokens-1) != 0:
 		return false
-	case (k.q.addr|k.pages)%16 != 0, k.q.stride%8 != 0, k.out.addr%4 != 0, k.out.stride%2 != 0, v.PageStride%64 != 0:
+	case (k.q.addr|k.pages|k.out.addr)%16 != 0, (k.q.stride|k.out.stride)%8 != 0, v.PageTokens < 4, !(p.Scale > 0), v.PageStride%64 != 0:
 		return false
 	}
 	k.scale *= math.Log2E
@@ -203,7 +216,7 @@ func (o *ops) attendPrefill(f tensorKernel, k attendParams) {
 		part := k
 		part.count = int32(min(all-from, attendRows))
 		part.slot, part.n, part.start = k.slot+uint64(4*from), k.n+uint64(4*from), k.start+uint64(4*from)
-		items := int(k.heads) * (ceil(int(k.tokens)*int(k.group), 64) + int(part.count))
+		items := int(k.heads) * (ceil(int(k.tokens)*int(k.group), rowsPacked) + int(part.count))
 		o.attendLaunch(f, part, items)
 	}
 }
@@ -231,7 +244,7 @@ func (o *ops) attendStep(f tensorKernel, k attendParams, blocks int) bool {
 
 // attendLaunch starts as many blocks as run at once, if there are that many items.
 func (o *ops) attendLaunch(f tensorKernel, k attendParams, items int) {
-	c := line(min(items, o.dev.gpu.Processors*f.blocks), 128)
+	c := line(min(items, o.dev.gpu.Processors*f.blocks), f.threads)
 	c.Shared = uint32(f.shared)
 	launch(o, f.function, c, k)
 }

@@ -47,6 +47,9 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) { return (uint
 __device__ __forceinline__ void copy16(uint32_t to, const void* from, bool exists) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(exists ? 16 : 0) : "memory");
 }
+__device__ __forceinline__ void copy_some(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
 __device__ __forceinline__ void copy4(uint32_t to, const void* from, bool exists) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(exists ? 4 : 0) : "memory");
 }
@@ -143,7 +146,7 @@ __device__ __forceinline__ int items_of(const Attend& p, int position, int n) {
 template <int M, bool STEP>
 __device__ __forceinline__ void list_rows(const Attend& p, const RowTables& t) {
   const int *slot = at<const int>(p.slot), *n = at<const int>(p.n);
-  for (int r = threadIdx.x; r < p.count; r += 128) {
+  for (int r = threadIdx.x; r < p.count; r += blockDim.x) {
     int s = slot[r], length = n[r];
     int position = at<const int>(p.origin)[s] + at<const int>(p.h)[s];
     t.slot[r] = s, t.n[r] = length, t.position[r] = position;
@@ -255,17 +258,33 @@ __device__ __forceinline__ void attend(const Attend& p) {
   auto load_queries = [&](const Tile& d) {
     const int n = rows.n[d.row], token = token_of(d.row);
     const uint32_t to = base + L::Q + d.queries * L::QUERIES;
-    constexpr int PIECE = FP8 ? 4 : 16, PIECES = D * 2 / PIECE;
-    for (int u = 0; u < M * PIECES / 128; u++) {
-      const int i = u * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES, packed = d.block * M + r, j = quotient(packed, p.per_group);
-      const bool exists = j < n;
-      const bf16* from = row_of<const bf16>(p.q, token + (exists ? j : 0)) + (d.head * p.group + (exists ? packed - j * p.group : 0)) * D + x * (PIECE / 2);
-      if (FP8) {  // words of sixteen dims in the order 0 2 4 6 1 3 5 7, see low_bytes
-        const int word = x % 8, moved = word / 2 + word % 2 * 4;
-        copy4(to + place<D * 2>(r, x / 8 * 2 + moved / 4) + moved % 4 * 4, from, exists);
-      } else {
-        copy16(to + place<D * 2>(r, x), from, exists);
+    constexpr int PIECES = D / 8, EACH_THREAD = M * PIECES / 128, AT_ONCE = MT == 4 ? 1 : EACH_THREAD < 4 ? EACH_THREAD : 4;
+    auto from = [&](int i, bool& exists) {
+      const int r = i / PIECES, x = i % PIECES, packed = d.block * M + r, j = quotient(packed, p.per_group);
+      exists = j < n;
+      return row_of<const bf16>(p.q, token + (exists ? j : 0)) + (d.head * p.group + (exists ? packed - j * p.group : 0)) * D + x * 8;
+    };
+#pragma unroll(MT == 4 ? 1 : 8)
+    for (int u = 0; u < EACH_THREAD; u += AT_ONCE) {
+      uint4 v[AT_ONCE];
+#pragma unroll
+      for (int k = 0; k < AT_ONCE; k++) {
+        const int i = (u + k) * 128 + threadIdx.x;
+        bool exists;
+        const bf16* q = from(i, exists);
+        if (FP8)
+          v[k] = exists ? *reinterpret_cast<const uint4*>(q) : make_uint4(0, 0, 0, 0);
+        else
+          copy16(to + place<D * 2>(i / PIECES, i % PIECES), q, exists);
       }
+      if (FP8)  // words of sixteen dims in the order 0 2 4 6 1 3 5 7, see low_bytes
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+          const int i = (u + k) * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES;
+          uint8_t* at_x = space + L::Q + d.queries * L::QUERIES + x % 2 * 8;
+          *reinterpret_cast<uint2*>(at_x + place<D * 2>(r, x / 2 * 2)) = make_uint2(v[k].x, v[k].z);
+          *reinterpret_cast<uint2*>(at_x + place<D * 2>(r, x / 2 * 2 + 1)) = make_uint2(v[k].y, v[k].w);
+        }
     }
   };
   auto load_tile = [&](const Tile& d, int stage) {
@@ -281,33 +300,40 @@ __device__ __forceinline__ void attend(const Attend& p) {
       copy16(to + place<BYTES>(r, x), from + (uint64_t)(exists ? where : 0) * UNIT, exists);
       copy16(to + L::KEYS + place<BYTES>(r, x), from + (uint64_t)(exists ? where + values : 0) * UNIT, exists);
     }
-    if (FP8) {
-      const int r = threadIdx.x % TILE, part = threadIdx.x / TILE, id = d.page[r];
+    if (FP8 && threadIdx.x < 2 * TILE / 4) {  // scales of four tokens, which are of one page
+      const int r = threadIdx.x * 4 % TILE, part = threadIdx.x * 4 / TILE, id = d.page[r];
       const bool exists = id >= 0;
       const uint8_t* from = at<const uint8_t>(p.pages) + (exists ? id * p.page_stride + p.scales + ((part * p.heads + d.head) * p.page_tokens + (d.from + r & p.page_tokens - 1)) * 4 : 0);
-      copy4(to + 2 * L::KEYS + threadIdx.x * 4, from, exists);
+      copy_some(to + 2 * L::KEYS + threadIdx.x * 16, from, exists ? min(d.end - d.from - r, 4) * 4 : 0);
     }
   };
   auto load = [&](int described, int stage) {
     const Tile& d = ring[described];
-    if (d.row >= 0) {
-      if (STEP && d.first) load_queries(d);
-      load_tile(d, stage);
-    }
+    if (d.row >= 0) load_tile(d, stage);
+    if (!FP8 && STEP && d.row >= 0 && d.first) load_queries(d);
     copy_commit();
+  };
+  auto load_new_queries = [&](int described) {  // those that are not copied asynchronously
+    const Tile& d = ring[described];
+    if (FP8 && STEP && d.row >= 0 && d.first) load_queries(d);
   };
   auto next = [](int i, int of) { return i + 1 == of ? 0 : i + 1; };
 
-  Walk<M, STEP> walk;
+  Walk<M, STEP> walk, first[STAGES];
+  int first_page[STAGES];
   walk.start(p, rows);
-#pragma unroll 1
-  for (int k = 0; k < STAGES; k++) {  // describe the first STAGES tiles
-    walk.template describe<BYTES>(p, &ring[k], walk.page(p), L::HELD);
+#pragma unroll
+  for (int k = 0; k < STAGES; k++) {  // looks all pages up before it waits for one
+    first[k] = walk, first_page[k] = walk.page(p);
     walk.next(p, rows);
   }
+#pragma unroll
+  for (int k = 0; k < STAGES; k++) first[k].template describe<BYTES>(p, &ring[k], first_page[k], L::HELD);
   __syncthreads();
 #pragma unroll 1
   for (int k = 0; k < STAGES - 1; k++) load(k, k);
+#pragma unroll 1
+  for (int k = 0; k < STAGES - 1; k++) load_new_queries(k);
 
   float o[MT][NT][4], m[MT][2], l[MT][2];
   int limit[MT][2];  // last token that a packed row sees
@@ -324,6 +350,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
       __syncthreads();
     }
     load(ahead, ahead_stage);
+    load_new_queries(ahead);
     ahead = next(ahead, STAGES + 1), ahead_stage = next(ahead_stage, STAGES);
     const int id = walk.page(p);
 

@@ -1,9 +1,9 @@
-// Attention of prefill rows; see attention_step.cu.
-#include "attention.cuh"
+// Attention of prefill rows: name_dim_pages.
+#include "attention_rows.cuh"
 
-ATTEND(rows_64_bf16_64, 64, false, 4, false, 3, 2)
-ATTEND(rows_128_bf16_64, 128, false, 4, false, 2, 2)
-ATTEND(rows_256_bf16_64, 256, false, 4, false, 2, 1)
-ATTEND(rows_64_e4m3_64, 64, true, 4, false, 3, 2)
-ATTEND(rows_128_e4m3_64, 128, true, 4, false, 3, 2)
-ATTEND(rows_256_e4m3_64, 256, true, 4, false, 3, 1)
+ATTEND_ROWS(rows_64_bf16, 64, false)
+ATTEND_ROWS(rows_128_bf16, 128, false)
+ATTEND_ROWS(rows_256_bf16, 256, false)
+ATTEND_ROWS(rows_64_e4m3, 64, true)
+ATTEND_ROWS(rows_128_e4m3, 128, true)
+ATTEND_ROWS(rows_256_e4m3, 256, true)
