@@ -20,7 +20,8 @@ const (
 	defaultTokens    = 2048
 	defaultPageCPU   = 16
 	tileCPU          = 64  // rows of logits at once: they stay in a cache
-	tile             = 256 // the head's weights are read once for so many
+	tile             = 256 // the head's weights are read once for so many,
+	tileMost         = 512 // or for so many where steps sample as many: 7 % less time a row (H200, 248,320 tokens)
 	defaultQueue     = 4096
 	defaultWindow    = 16 // records, up to T = 3
 	defaultWindowT   = 32 // records, above
@@ -101,7 +102,7 @@ func makePlan(config model.Config, o Options, act kernels.DType, free int64) (*P
 	p.Sampler = sampler.Config{
 		Slots: p.MaxSeqs + 1, Vocab: shape.Vocab, Drafts: o.Drafts,
 		MaxTop:  max(o.MaxLogProbs, 1), // even a request for none needs the token's own
-		MaxRows: p.MaxTokens, TileRows: min(tileRows(act), p.MaxTokens),
+		MaxRows: p.MaxTokens, TileRows: min(p.tileRows(act), p.MaxTokens),
 	}
 	p.SamplerBytes = p.Sampler.Bytes()
 	p.DraftBytes = p.draftBytes(o)
@@ -244,11 +245,12 @@ func (p *Plan) draftBytes(o Options) int64 {
 	return p.mtp().Bytes()
 }
 
-func tileRows(act kernels.DType) int {
+// tileRows is the rows of logits that are held at once.
+func (p *Plan) tileRows(act kernels.DType) int {
 	if act == kernels.F32 {
 		return tileCPU
 	}
-	return tile
+	return min(max(p.rows()*p.Window.T, tile), tileMost)
 }
 
 // split divides budget bytes between state blocks and KV pages: first every sequence gets its state, then pages for

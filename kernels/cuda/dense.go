@@ -43,11 +43,15 @@ func (o *ops) Embed(p kernels.Embed) {
 		bytes               int64
 		out                 mat
 		dtype, rows, cols   int32
-		_                   int32
+		copies              int32
+	}
+	copies := int32(0)
+	if w.dtype == kernels.BF16 && p.Out.DType == kernels.BF16 {
+		copies = wide(p.Out.Cols, p.Out) // rows of the table are aligned to 128 bytes
 	}
 	launch(o, o.dense.embed, line(p.Out.Rows, 256), params{
 		table: addr(w.buf), ids: addr(p.IDs), trouble: o.dev.memory.trouble.addr(), bytes: w.stride, out: matOf(p.Out),
-		dtype: int32(w.dtype), rows: int32(w.rows), cols: int32(w.cols)})
+		dtype: int32(w.dtype), rows: int32(w.rows), cols: int32(w.cols), copies: copies})
 }
 
 // wide is 1 if eight columns at a time of all the matrices can be read at addresses of 16 bytes.
@@ -62,6 +66,9 @@ func wide(cols int, list ...kernels.Mat) int32 {
 	}
 	return 1
 }
+
+// normThreads is the most threads of a block of the norm kernel: NORM_THREADS of src/dense.cu.
+const normThreads = 512
 
 // Norm adds into the residual and normalises.
 func (o *ops) Norm(p kernels.Norm) {
@@ -86,7 +93,11 @@ func (o *ops) Norm(p kernels.Norm) {
 	if p.Weight.Addr%16 != 0 {
 		k.wide = 0
 	}
-	launch(o, o.dense.norm, line(p.X.Rows, 512), k)
+	threads := normThreads
+	if k.wide == 1 {
+		threads = min(threads, (ceil(p.X.Cols, 8)+31)&^31)
+	}
+	launch(o, o.dense.norm, line(p.X.Rows, threads), k)
 }
 
 // pieceCols is the columns that a block of an elementwise kernel does.

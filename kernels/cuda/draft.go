@@ -52,7 +52,7 @@ func (o *ops) DraftNext(p kernels.DraftNext) {
 		vocab, index, draftStride                                          int32
 		_                                                                  int32
 	}
-	launch(o, o.drafting.next, line(p.Logits.Rows*8, 256), params{logits: matOf(p.Logits), slot: addr(p.Slot), last: addr(p.Last), left: addr(p.Left), pos: addr(p.Pos),
+	launch(o, o.drafting.next, line(p.Logits.Rows*bestBlocks, 128), params{logits: matOf(p.Logits), slot: addr(p.Slot), last: addr(p.Last), left: addr(p.Left), pos: addr(p.Pos),
 		drafts: addr(p.Slots.Drafts), draftCount: addr(p.Slots.DraftCount), ahead: addr(p.Drafting.Ahead), n: addr(p.N), next: addr(p.Next), nextPos: addr(p.NextPos),
 		vocab: int32(p.Logits.Cols), index: int32(p.Index), draftStride: int32(p.Slots.DraftStride)})
 }

@@ -120,6 +120,52 @@ func TestSampleLargeVocabulary(t *testing.T) {
 	}
 }
 
+// So it does for many rows, of which those that are greedy take another way: with ties, NaN and rows that are -Inf all over,
+// at addresses that no vector may have.
+func TestSampleManyRows(t *testing.T) {
+	r := newRig(t, kernels.BF16)
+	host, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	const rows = 67
+	for _, vocab := range []int{131075, 33, 248320} {
+		params := make([]kernels.SlotParams, rows+1)
+		logits := make([]float32, rows*vocab)
+		for i := range rows {
+			if params[i+1] = (kernels.SlotParams{TopP: 1, Repetition: 1}); i%4 == 3 {
+				params[i+1] = largeParams()[1+i%9]
+			}
+			for j := range vocab {
+				v := 2 * r.rng.NormFloat64()
+				switch i % 5 {
+				case 1:
+					v = math.Round(v)
+				case 2:
+					v = math.Inf(-1)
+				case 3:
+					if j%7 == 2 && i%4 != 3 {
+						v = math.NaN()
+					}
+				}
+				logits[i*vocab+j] = float32(v)
+			}
+		}
+		x, y := newTile(t, r.dev, vocab, logits, params), newTile(t, host, vocab, logits, params)
+		for _, tile := range []*tile{x, y} {
+			tile.TopN = 0
+		}
+		x.run(t, r.dev)
+		y.run(t, host)
+		for i := range x.out {
+			if x.out[i] != y.out[i] {
+				t.Errorf("vocabulary %d row %d: token %d, on the CPU %d", vocab, i, x.out[i], y.out[i])
+			}
+		}
+	}
+}
+
 // Times of sampling; run alone.
 func TestSampleTimes(t *testing.T) {
 	r := newTimer(t)

@@ -41,7 +41,7 @@ func slotsOf(s kernels.Slots) slots {
 	return slots{addr(s.Active), addr(s.Last), addr(s.Drafts), addr(s.DraftCount), addr(s.Params), addr(s.Stops), int32(s.DraftStride), int32(s.MaxStops)}
 }
 
-// stepThreads is the rows that a block of begin and commit does.
+// stepThreads is the threads of a block of begin and commit: a row each of begin, a row a warp of commit.
 const stepThreads = 128
 
 // Begin derives token ids, positions and row lengths from the slots.
@@ -71,7 +71,7 @@ func (o *ops) Commit(p kernels.Commit) {
 		vocab, window, sampleFirst                    int32
 		_                                             int32
 	}
-	launch(o, o.step.commit, line(ceil(p.Step.Count+p.Prefill.Count, stepThreads), stepThreads), params{
+	launch(o, o.step.commit, line(ceil(p.Step.Count+p.Prefill.Count, stepThreads/32), stepThreads), params{
 		step: rowsOf(p.Step), prefill: rowsOf(p.Prefill), cursors: cursorsOf(p.Cursors), slots: slotsOf(p.Slots),
 		counts: addr(p.Tables.Counts), pos: addr(p.Pos), sampled: addr(p.Sampled), final: addr(p.Final), accepted: addr(p.Accepted), finish: addr(p.Finish),
 		vocab: int32(p.Tables.Vocab), window: int32(p.Window.L), sampleFirst: int32(p.SampleFirst)})

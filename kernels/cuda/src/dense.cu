@@ -17,7 +17,7 @@ struct Embed {
   uint64_t table, ids, trouble;
   int64_t bytes;  // of a row of the table
   Mat out;
-  int dtype, rows, cols, pad;  // rows of the table
+  int dtype, rows, cols, copies;  // rows of the table; copies: 8 elements at a time go as they are, at addresses of 16 bytes
 };
 template <typename T>
 __device__ void embed(const Embed& p) {
@@ -28,6 +28,11 @@ __device__ void embed(const Embed& p) {
     return;
   }
   T* out = row_of<T>(p.out, blockIdx.x);
+  if (p.copies) {
+    const uint4* from = at<const uint4>(p.table + id * p.bytes);
+    for (int j = threadIdx.x; j < p.cols / 8; j += 256) reinterpret_cast<uint4*>(out)[j] = from[j];
+    return;
+  }
   for (int j = threadIdx.x; j < p.cols; j += 256) out[j] = narrow<T>(load_as(p.dtype, p.table + id * p.bytes, j));
 }
 extern "C" __global__ void __launch_bounds__(256) embed_bf16(PARAMS(Embed, p)) { embed<bf16>(p); }
@@ -39,16 +44,21 @@ struct Norm {
   float eps;
   int cols, wide, pad;  // wide: all rows and the weight are aligned to 16 bytes and cols is a multiple of 8
 };
-constexpr int NORM_THREADS = 512, NORM_HELD = 2;  // a thread holds up to 2 x 8 elements of a row
+constexpr int NORM_THREADS = 512, NORM_MOST = 2;  // a thread holds up to 2 x 8 elements of a row
 
-template <typename T>
+// A block has as many threads as a row has pieces of 8 elements, or NORM_THREADS. Of shorter rows the weight is read ahead:
+// it is constant.
+template <typename T, int HELD>
 __device__ void norm_wide(const Norm& p, float* space) {
+  auto piece = [](int r) { return (r * NORM_THREADS + (int)threadIdx.x) * 8; };
+  float v[HELD][8], w[8], sum = 0;
+  if (HELD == 1 && piece(0) < p.cols) load8(at<float>(p.weight) + piece(0), w);
+  pdl_wait();
   const T* add = p.add.p ? row_of<T>(p.add, blockIdx.x) : nullptr;
   T *x = row_of<T>(p.x, blockIdx.x), *y = row_of<T>(p.y, blockIdx.x);
-  float v[NORM_HELD][8], sum = 0;
 #pragma unroll
-  for (int r = 0; r < NORM_HELD; r++) {
-    int j = (r * NORM_THREADS + threadIdx.x) * 8;
+  for (int r = 0; r < HELD; r++) {
+    const int j = piece(r);
     if (j >= p.cols) break;
     load8(x + j, v[r]);
     if (add) {
@@ -61,24 +71,25 @@ __device__ void norm_wide(const Norm& p, float* space) {
 #pragma unroll
     for (int i = 0; i < 8; i++) sum = fmaf(v[r][i], v[r][i], sum);
   }
-  float scale = 1.f / sqrtf(block_sum(sum, space) / p.cols + p.eps);
+  const float scale = 1.f / sqrtf(block_sum(sum, space) / p.cols + p.eps);
 #pragma unroll
-  for (int r = 0; r < NORM_HELD; r++) {
-    int j = (r * NORM_THREADS + threadIdx.x) * 8;
+  for (int r = 0; r < HELD; r++) {
+    const int j = piece(r);
     if (j >= p.cols) break;
-    float w[8];
-    load8(at<float>(p.weight) + j, w);
+    if (HELD > 1) load8(at<float>(p.weight) + j, w);
 #pragma unroll
-    for (int i = 0; i < 8; i++) w[i] *= v[r][i] * scale;
-    store8(y + j, w);
+    for (int i = 0; i < 8; i++) v[r][i] = w[i] * (v[r][i] * scale);
+    store8(y + j, v[r]);
   }
 }
 
 template <typename T>
 __device__ void norm(const Norm& p) {
   __shared__ float space[33];
-  pdl_begin();
-  if (p.wide && p.cols <= 8 * NORM_HELD * NORM_THREADS) return norm_wide<T>(p, space);
+  pdl_trigger();
+  if (p.wide && p.cols <= 8 * NORM_THREADS) return norm_wide<T, 1>(p, space);
+  pdl_wait();
+  if (p.wide && p.cols <= 8 * NORM_MOST * NORM_THREADS) return norm_wide<T, NORM_MOST>(p, space);
   const T* add = p.add.p ? row_of<T>(p.add, blockIdx.x) : nullptr;
   T *x = row_of<T>(p.x, blockIdx.x), *y = row_of<T>(p.y, blockIdx.x);
   float sum = 0;

@@ -1,6 +1,7 @@
 // DraftBegin, DraftNext and DraftLookup.
 #include <cooperative_groups.h>
 
+#include "best.cuh"
 #include "common.cuh"
 #include "order.cuh"
 #include "slots.cuh"
@@ -78,48 +79,28 @@ struct DraftNext {
   uint64_t slot, last, left, pos, drafts, draft_count, ahead, n, next, next_pos;
   int vocab, index, draft_stride, pad;
 };
-constexpr int BLOCKS = 8, THREADS = 256;
+constexpr int NEXT_THREADS = 128;
 
-// The best of a row, by a cluster; block 0 gets it.
-__device__ uint64_t best_of(const float* logits, int vocab) {
-  __shared__ uint64_t warps[THREADS / 32], mine;
-  const int rank = (int)cg::this_cluster().block_rank(), slice = (vocab + BLOCKS - 1) / BLOCKS;
-  uint64_t best = 0;
-  for (int i = rank * slice + threadIdx.x; i < min(vocab, (rank + 1) * slice); i += THREADS) {
-    uint64_t place = place_of(comparable(logits[i]), i);
-    best = place > best ? place : best;
-  }
-  best = warp_best(best);
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = best;
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    best = warp_best(threadIdx.x < THREADS / 32 ? warps[threadIdx.x] : 0);
-    if (threadIdx.x == 0) mine = best;
-  }
-  cg::this_cluster().sync();
-  best = warp_best(threadIdx.x < BLOCKS ? *cg::this_cluster().map_shared_rank(&mine, threadIdx.x) : 0);
-  cg::this_cluster().sync();
-  return best;  // of the first warp
-}
-
-extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS) draft_next(PARAMS(DraftNext, p)) {
+extern "C" __global__ void __cluster_dims__(BEST_BLOCKS, 1, 1) __launch_bounds__(NEXT_THREADS, 2048 / NEXT_THREADS) draft_next(PARAMS(DraftNext, p)) {
   pdl_begin();
-  const int r = blockIdx.x / BLOCKS, left = at<int>(p.left)[r];
+  const int r = blockIdx.x / BEST_BLOCKS, left = at<int>(p.left)[r];
+  const bool writes = blockIdx.x % BEST_BLOCKS == 0 && threadIdx.x == 0;
   int n = 0, next = 0, place = -1;
   if (left > p.index) {
-    const int id = id_of(best_of(row_of<const float>(p.logits, r), p.vocab)), slot = at<int>(p.slot)[r];
-    if (blockIdx.x % BLOCKS == 0 && threadIdx.x == 0) {
+    const int id = id_of(row_best<NEXT_THREADS>(row_of<const float>(p.logits, r), p.vocab)), slot = at<int>(p.slot)[r];
+    if (writes) {
       at<int>(p.drafts)[slot * p.draft_stride + p.index] = id;
       at<int>(p.draft_count)[slot] = p.index + 1;
       at<int>(p.ahead)[slot] = p.index;
     }
     if (left > p.index + 1) n = 1, next = id, place = at<int>(p.pos)[at<int>(p.last)[r]] + 1 + p.index;
   }
-  if (blockIdx.x % BLOCKS == 0 && threadIdx.x == 0) {
+  if (writes) {
     at<int>(p.n)[r] = n;
     at<int>(p.next)[r] = next;
     at<int>(p.next_pos)[r] = place;
   }
+  cg::this_cluster().sync();  // nobody leaves while others read its memory
 }
 
 struct DraftLookup {

@@ -1,4 +1,5 @@
-// Sample: one cluster of 8 blocks a row of logits; each block holds an eighth of the vocabulary in shared memory.
+// Sample: a row of logits is read once by a cluster of small blocks if its token is the best of the raw logits
+// (sample_greedy), and by a cluster of 8 blocks that hold an eighth of the vocabulary each in shared memory if not.
 //
 // Tokens are ordered by place (order.cuh); what min-p, top-k and top-p leave is everything from some place on. A cut is found without sorting: a histogram over the distance from the
 // largest logit finds the bin in which the count or the weight reaches the target, halving narrows bins with too many
@@ -6,6 +7,7 @@
 // heaviest), so the order of atomics does not matter.
 #include <cooperative_groups.h>
 
+#include "best.cuh"
 #include "common.cuh"
 #include "order.cuh"
 #include "slots.cuh"
@@ -19,7 +21,8 @@ struct Sample {
   uint64_t token, slot, target, depth, ids, pos;
   uint64_t params, stops, counts, seen, allowed, bias_id, bias;
   uint64_t out, log_prob, rank, top_id, top_prob;
-  int vocab, max_bias, max_stops, top_n, slice, pad;  // slice: tokens a block, a multiple of 32
+  int vocab, max_bias, max_stops, top_n, slice;  // slice: tokens a block, a multiple of 32
+  int rows, apart, pad;                          // apart: sample_greedy does the rows it can do
 };
 
 // The largest of a and b, the sums of c and d.
@@ -40,6 +43,10 @@ struct Shared {
   int chosen, owner;
   double start;
 };
+
+// The bytes of shared memory before the logits, which lie at an address of 16 bytes.
+constexpr int BESIDE = 36 << 10;
+static_assert(sizeof(Shared) <= BESIDE, "sampleShared in sample.go");
 
 // Row is what a block knows of its row.
 struct Row {
@@ -229,8 +236,16 @@ __device__ uint64_t select(Row& r, uint64_t floor, uint64_t ceiling, bool by_wei
 
 // load fetches this block's logits.
 __device__ void load(Row& r, const float* logits) {
-#pragma unroll 4
-  for (int i = threadIdx.x; i < r.n; i += THREADS) r.logits[i] = comparable(logits[r.first + i]);
+  logits += r.first;
+  const int vectors = reinterpret_cast<uint64_t>(logits) % 16 == 0 ? r.n / 4 : 0;
+  const float4* from = reinterpret_cast<const float4*>(logits);
+  float4* to = reinterpret_cast<float4*>(r.logits);
+#pragma unroll 8
+  for (int i = threadIdx.x; i < vectors; i += THREADS) {
+    const float4 v = from[i];
+    to[i] = make_float4(comparable(v.x), comparable(v.y), comparable(v.z), comparable(v.w));
+  }
+  for (int i = 4 * vectors + threadIdx.x; i < r.n; i += THREADS) r.logits[i] = comparable(logits[i]);
   __syncthreads();
 }
 
@@ -412,27 +427,62 @@ __device__ void write_report(const Sample& p, Row& r, int row, int id, const flo
   list_best(p, r, row, log_sum);
 }
 
-extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS) sample(PARAMS(Sample, p)) {
-  extern __shared__ __align__(16) unsigned char memory[];
+// quick says whether a row's token needs no more than the best of the raw logits.
+__device__ bool quick(const Sample& p, int row, int slot) {
+  if (slot == 0 || at<int>(p.target)[row] >= 0) return true;
+  const SlotParams& q = at<SlotParams>(p.params)[slot];
+  if (q.temperature != 0 || q.flags != 0 || q.bias_count != 0) return false;
+  return at<int>(p.pos)[at<int>(p.token)[row]] + 1 >= q.min_len;
+}
+
+// quick_token is the token of such a row, in the first warp of each block; behind it the cluster has to meet.
+template <int N>
+__device__ int quick_token(const Sample& p, int row, int slot) {
+  if (slot == 0) return -1;
+  const int target = at<int>(p.target)[row];
+  return target >= 0 ? target : id_of(row_best<N>(row_of<const float>(p.logits, row), p.vocab));
+}
+
+constexpr int QUICK_THREADS = 128;
+
+extern "C" __global__ void __cluster_dims__(BEST_BLOCKS, 1, 1) __launch_bounds__(QUICK_THREADS, 2048 / QUICK_THREADS) sample_greedy(PARAMS(Sample, p)) {
   pdl_begin();
-  const int row = blockIdx.x / BLOCKS, slot = at<int>(p.slot)[row];
-  const int rank = (int)cg::this_cluster().block_rank();
-  if (slot == 0) {
-    if (rank == 0 && threadIdx.x == 0) at<int>(p.out)[row] = -1;
-    return;
-  }
-  const int first = min(p.vocab, rank * p.slice), n = min(p.vocab - first, p.slice);
-  Row r = {*reinterpret_cast<Shared*>(memory), reinterpret_cast<float*>(memory + sizeof(Shared)), first, n, rank, 0, 0.f, 1.f};
+  const int row = blockIdx.x / BEST_BLOCKS, slot = at<int>(p.slot)[row];
+  if (!quick(p, row, slot)) return;
+  const int id = quick_token<QUICK_THREADS>(p, row, slot);
+  if (blockIdx.x % BEST_BLOCKS == 0 && threadIdx.x == 0) at<int>(p.out)[row] = id;
+  cg::this_cluster().sync();
+}
+
+// sample_row does a row in any way.
+__device__ void sample_row(const Sample& p, Row& r, int row, int slot) {
   const float* logits = row_of<const float>(p.logits, row);
-  int id = at<int>(p.target)[row];
-  if (id < 0) {
+  int id;
+  if (quick(p, row, slot)) {
+    id = quick_token<THREADS>(p, row, slot);
+    if (slot != 0 && p.top_n > 0) {
+      if (threadIdx.x == 0) r.s.chosen = id;
+      __syncthreads();
+      id = r.s.chosen;
+    }
+  } else {
     load(r, logits);
     id = draw(p, r, row, slot);
   }
-  if (rank == 0 && threadIdx.x == 0) at<int>(p.out)[row] = id;
-  if (p.top_n > 0) write_report(p, r, row, id, logits);
-  cg::this_cluster().sync();  // nobody leaves while others read its memory
+  if (r.rank == 0 && threadIdx.x == 0) at<int>(p.out)[row] = id;
+  if (slot != 0 && p.top_n > 0) write_report(p, r, row, id, logits);
 }
 
-// Its shared memory but for the logits, for the host.
-static_assert(sizeof(Shared) <= 36 << 10, "sampleShared in sample.go");
+extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS) sample(PARAMS(Sample, p)) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  pdl_begin();
+  const int rank = (int)cg::this_cluster().block_rank();
+  const int first = min(p.vocab, rank * p.slice), n = min(p.vocab - first, p.slice);
+  for (int row = blockIdx.x / BLOCKS; row < p.rows; row += gridDim.x / BLOCKS) {
+    const int slot = at<int>(p.slot)[row];
+    if (p.apart && quick(p, row, slot)) continue;
+    Row r = {*reinterpret_cast<Shared*>(memory), reinterpret_cast<float*>(memory + BESIDE), first, n, rank, 0, 0.f, 1.f};
+    sample_row(p, r, row, slot);
+    cg::this_cluster().sync();  // nobody goes on while others read its memory
+  }
+}
