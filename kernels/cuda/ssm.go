@@ -114,27 +114,59 @@ func (k *stepKernel) config(blocks, groups, rows, t int) driver.Config {
 	return c
 }
 
-// pick chooses among a small kernel for few rows, one with two tiles in flight and one with more blocks a processor.
-func (c *choices) pick(list *[3]stepKernel, rows, headsPerGroup int) *stepKernel {
-	switch {
-	case rows <= c.few || headsPerGroup%list[1].heads != 0:
-		return &list[0]
-	case rows < c.many:
-		return &list[1]
+// A way is how a step is done: by how many kernels, and in which blocks of a list.
+type way struct{ kernels, blocks int }
+
+// The kernels of a way: convolution, state and, of Mamba-2, norm; or everything in one.
+const (
+	apart = iota
+	whole
+)
+
+// A table is the ways that are the fastest for rows up to a number, in order; the last one is for all others.
+type table []struct {
+	rows int
+	way
+}
+
+func (t table) pick(rows int) way {
+	for _, e := range t {
+		if rows <= e.rows {
+			return e.way
+		}
 	}
-	return &list[2]
+	return t[len(t)-1].way
 }
 
-// choices are numbers of rows up to which a way of doing a step is the fastest.
+// fitting is the kernel of a list in the wanted blocks, or in smaller ones that divide a group's heads.
+func fitting(list *[3]stepKernel, blocks, headsPerGroup int) *stepKernel {
+	for headsPerGroup%list[blocks].heads != 0 {
+		blocks--
+	}
+	return &list[blocks]
+}
+
+// choices are how steps are done.
 type choices struct {
-	few, many int    // up to few the small kernel, below many the one with two tiles in flight
-	spread    int    // each token of the convolution has threads of its own
-	mix       [3]int // a GDN step in one kernel, by tokens up to 1, 4 and 8
+	spread        int      // up to so many tokens each has threads of its own in a convolution apart
+	mamba2, delta [3]table // by tokens up to 1, 4 and 8
 }
 
-// measured are the choices for an H200.
+// measured are the choices for an H200: by BenchmarkSteps, and for few rows by BenchmarkLayers.
 func measured() choices {
-	return choices{few: 2, many: 96, spread: 16, mix: [3]int{8, 8, 4}}
+	return choices{
+		spread: 32,
+		mamba2: [3]table{
+			{{2, way{whole, 1}}, {16, way{whole, 2}}, {0, way{apart, 1}}},
+			{{2, way{whole, 1}}, {8, way{whole, 2}}, {0, way{apart, 1}}},
+			{{2, way{apart, 0}}, {0, way{apart, 1}}},
+		},
+		delta: [3]table{
+			{{2, way{apart, 0}}, {4, way{whole, 1}}, {8, way{whole, 2}}, {64, way{whole, 1}}, {0, way{whole, 2}}},
+			{{2, way{whole, 0}}, {64, way{whole, 1}}, {0, way{whole, 2}}},
+			{{2, way{whole, 0}}, {0, way{whole, 1}}},
+		},
+	}
 }
 
 // tokenClass is 0, 1, 2 for rows of up to 1, 4, 8 tokens; windowClass 0, 1 for windows up to 16, 32.
@@ -222,8 +254,8 @@ func (o *ops) replayable(r kernels.Rows, s kernels.State, mode int32) {
 	}
 }
 
-// whole reports whether a layer's state is one float32 checkpoint.
-func whole(s kernels.State) bool { return s.Precision.HP == kernels.StateF32 && !s.Precision.Two() }
+// single reports whether a layer's state is one float32 checkpoint.
+func single(s kernels.State) bool { return s.Precision.HP == kernels.StateF32 && !s.Precision.Two() }
 
 // walkable requires heads that fit a block's registers.
 func walkable(dims ...int) {
@@ -260,13 +292,13 @@ func (k *convKernels) load(l *loader, family string) {
 
 // pick is the launch for rows of t tokens over threads of eight channels, and the rows that a block takes.
 func (k *convKernels) pick(ch *choices, threads, rows, t int) (driver.Function, driver.Config, int32) {
-	const block, target = 128, 1056 // eight blocks a processor
-	f, span := k.span, convSpan
-	if t == 1 || rows <= ch.spread {
-		f, span = k.one, 1
+	const block, processors = 128, 132
+	f, span, resident := k.span, convSpan, 3*processors
+	if t == 1 || rows*t <= ch.spread {
+		f, span, resident = k.one, 1, 4*processors
 	}
 	across, deep := ceil(threads, block), ceil(t, span)
-	each := min(max(rows*across*deep/target, 1), 8)
+	each := min(ceil(rows*across*deep, resident), 16)
 	return f, grid(across, ceil(rows, each), deep, block), int32(each)
 }
 

@@ -3,8 +3,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"reprise/kernels"
 	"reprise/kernels/cuda/driver"
 )
@@ -13,9 +11,9 @@ import (
 type deltaKernels struct {
 	walk     driver.Function
 	convolve convKernels
-	mix      [3][2]stepKernel    // the convolution too; by tokens up to 1, 4 and 8, window 16 and 32
+	whole    [3][2][3]stepKernel // the convolution too; as step
 	low      [3][2][5]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, format
-	step     [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, rows
+	step     [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, blocks
 }
 
 func (k *deltaKernels) load(l *loader) {
@@ -26,22 +24,31 @@ func (k *deltaKernels) load(l *loader) {
 			if tokens == 1 && window == 32 {
 				continue
 			}
-			k.step[i][j] = [3]stepKernel{{heads: 1, warps: 8, stages: 1}, {heads: 2, warps: 4, stages: 2}, {heads: 2, warps: 4, stages: 1}}
+			k.step[i][j] = deltaShapes()
 			for m := range k.step[i][j] {
 				k.step[i][j][m].loadDelta(l, tokens, window)
 			}
 		}
 	}
 	k.step[0][1] = k.step[1][1]
-	l.open("delta_mix")
+	l.open("delta_whole")
 	for _, v := range [...]struct{ class, tokens, window int }{{0, 1, 16}, {1, 4, 16}, {1, 4, 32}, {2, 8, 32}} {
-		m := &k.mix[v.class][windowClass(v.window)]
-		*m = stepKernel{heads: 1, warps: 8, stages: 1, fresh: 2 * keyBytes}
-		m.sizeDelta(v.window)
-		m.function = l.kernel(fmt.Sprintf("delta_mix_%d_%d", v.tokens, v.window), m.most())
+		list := &k.whole[v.class][windowClass(v.window)]
+		*list = deltaShapes()
+		for m := range list {
+			s := &list[m]
+			s.fresh = 2 * keyBytes
+			s.sizeDelta(v.window)
+			s.function = l.kernel("delta_whole_"+s.name(v.tokens, v.window), s.most())
+		}
 	}
-	k.mix[0][1], k.mix[2][0] = k.mix[1][1], k.mix[2][1]
+	k.whole[0][1], k.whole[2][0] = k.whole[1][1], k.whole[2][1]
 	k.loadLow(l)
+}
+
+// deltaShapes are the blocks of a list: for few rows, with two tiles in flight, with more blocks a processor.
+func deltaShapes() [3]stepKernel {
+	return [3]stepKernel{{heads: 1, warps: 8, stages: 1}, {heads: 2, warps: 4, stages: 2}, {heads: 2, warps: 4, stages: 1}}
 }
 
 func (k *deltaKernels) loadLow(l *loader) {
@@ -64,6 +71,7 @@ func (k *stepKernel) loadDelta(l *loader, tokens, window int) {
 
 // sizeDelta repeats the sizes of Config in src/delta_step.cuh.
 func (k *stepKernel) sizeDelta(window int) {
+	k.fresh += k.heads * stepKeys * 2 // z
 	k.size(window, stepKeys, 512, k.heads*(window+16)*4)
 	if k.format != kernels.StateF32 {
 		k.shared += window*window*4 + k.warps*window*16*4
@@ -106,12 +114,12 @@ func (o *ops) DeltaStep(p kernels.Delta) {
 	full := p.State.Precision.Read() == kernels.StateF32
 	fast = fast && (full || d.ValueHeads/d.KeyHeads%2 == 0) && streams(p.Rows, p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out)
 	switch {
-	case fast && full && p.Rows.Count <= o.ssm.choices.mix[tokenClass(p.Rows.T)]:
-		o.deltaMix(p)
-	case fast:
-		o.deltaStream(p)
-	default:
+	case !fast:
 		o.deltaWalk(p, modeStep)
+	case full && o.ssm.choices.delta[tokenClass(p.Rows.T)].pick(p.Rows.Count).kernels == whole:
+		o.deltaWhole(p)
+	default:
+		o.deltaStream(p)
 	}
 }
 
@@ -125,7 +133,7 @@ func (o *ops) DeltaScan(p kernels.Delta) {
 	o.deltaInputs(p, modeScan)
 	d := p.Dims
 	released := d.KeyDim == stepKeys && d.ValueDim == stepKeys && p.NormW.Addr%16 == 0
-	if o.chunks() && released && whole(p.State) && aligned(p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out) {
+	if o.chunks() && released && single(p.State) && aligned(p.State, d.Taps, p.ConvW, p.QKV, p.Z, p.Out) {
 		o.deltaChunks(p)
 	} else {
 		o.deltaWalk(p, modeScan)
@@ -159,12 +167,13 @@ func (o *ops) deltaWalk(p kernels.Delta, mode int32) {
 	launch(o, o.ssm.delta.walk, grid(p.Dims.ValueHeads, p.Rows.Count, 1, walkBlock), deltaOf(p, mode))
 }
 
-// deltaMix does few rows in one kernel.
-func (o *ops) deltaMix(p kernels.Delta) {
-	k, d, n := deltaOf(p, modeStep), p.Dims, p.Rows.Count
-	s := &o.ssm.delta.mix[tokenClass(p.Rows.T)][windowClass(p.State.Window.L)]
+// deltaWhole does a step in one kernel.
+func (o *ops) deltaWhole(p kernels.Delta) {
+	k, d, n, tokens := deltaOf(p, modeStep), p.Dims, p.Rows.Count, tokenClass(p.Rows.T)
+	perKey := d.ValueHeads / d.KeyHeads
+	s := fitting(&o.ssm.delta.whole[tokens][windowClass(p.State.Window.L)], o.ssm.choices.delta[tokens].pick(n).blocks, perKey)
 	k.row1, k.calm = int32(n), o.calmFor(p.State)
-	launch(o, s.function, s.config(d.ValueHeads/d.KeyHeads, d.KeyHeads, n, p.Rows.T), k)
+	launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, n, p.Rows.T), k)
 	o.front = front{calm: true, rings: p.State.Rings.Addr}
 }
 
@@ -173,7 +182,7 @@ func (o *ops) deltaStream(p kernels.Delta) {
 	d, m := p.Dims, &o.ssm.delta
 	k, perKey := deltaOf(p, modeStep), d.ValueHeads/d.KeyHeads
 	tokens, window := tokenClass(p.Rows.T), windowClass(p.State.Window.L)
-	s := o.ssm.choices.pick(&m.step[tokens][window], p.Rows.Count, perKey)
+	s := fitting(&m.step[tokens][window], o.ssm.choices.delta[tokens].pick(p.Rows.Count).blocks, perKey)
 	if f := p.State.Precision.Read(); f != kernels.StateF32 {
 		s = &m.low[tokens][window][f]
 	}

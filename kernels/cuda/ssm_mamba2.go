@@ -3,6 +3,8 @@
 package cuda
 
 import (
+	"fmt"
+
 	"reprise/kernels"
 	"reprise/kernels/cuda/driver"
 )
@@ -11,8 +13,9 @@ import (
 type mamba2Kernels struct {
 	walk, norm, normWide driver.Function
 	convolve             convKernels
-	step                 [2][2][3]stepKernel // by HeadDim 64 and 80, window 16 and 32, rows
+	step                 [2][2][3]stepKernel // by HeadDim 64 and 80, window 16 and 32, blocks
 	low                  [2][2][5]stepKernel // the same, by format
+	whole                [2][3][3]stepKernel // in one kernel; by HeadDim, tokens up to 1, 4 and 8, blocks
 }
 
 func (k *mamba2Kernels) load(l *loader) {
@@ -20,13 +23,42 @@ func (k *mamba2Kernels) load(l *loader) {
 	k.convolve.load(l, "mamba2")
 	for i, dim := range [...]int{64, 80} {
 		for j, window := range [...]int{16, 32} {
-			k.step[i][j] = [3]stepKernel{{heads: 1, warps: dim / 16, stages: 1}, {heads: 4, warps: 4, stages: 2}, {heads: 4, warps: 4, stages: 1}}
+			k.step[i][j] = mamba2Shapes(dim)
 			for m := range k.step[i][j] {
 				k.step[i][j][m].loadMamba2(l, dim, window)
 			}
 		}
 	}
 	k.loadLow(l)
+	k.loadWhole(l)
+}
+
+// mamba2Shapes are the blocks of a list: for few rows, with two tiles in flight, with more blocks a processor.
+func mamba2Shapes(dim int) [3]stepKernel {
+	return [3]stepKernel{{heads: 1, warps: dim / 16, stages: 1}, {heads: 4, warps: 4, stages: 2}, {heads: 4, warps: 4, stages: 1}}
+}
+
+// clusterHeads is the most heads of a group whose blocks fit a cluster; sumBytes the sums of squares of eight tokens of all of
+// them.
+const (
+	clusterHeads = 16
+	sumBytes     = clusterHeads * stepTokens * 4
+)
+
+func (k *mamba2Kernels) loadWhole(l *loader) {
+	l.open("mamba2_whole")
+	for i, dim := range [...]int{64, 80} {
+		for j, v := range [...]struct{ tokens, window int }{{1, 16}, {4, 32}, {8, 32}} {
+			k.whole[i][j] = [3]stepKernel{{heads: 1, warps: dim / 16, stages: 1}, {heads: 2, warps: 4, stages: 2}, {heads: 4, warps: 4, stages: 1}}
+			for m := range k.whole[i][j] {
+				s := &k.whole[i][j][m]
+				s.fresh = keyBytes + s.heads*dim*2 // C and z
+				s.size(v.window, dim, 256, s.heads*(v.window+10)*4)
+				s.shared += sumBytes
+				s.function = l.kernel(fmt.Sprintf("mamba2_whole_%d_%s", dim, s.name(v.tokens, v.window)), s.most())
+			}
+		}
+	}
 }
 
 func (k *mamba2Kernels) loadLow(l *loader) {
@@ -85,8 +117,8 @@ func (o *ops) Mamba2Step(p kernels.Mamba2) {
 		o.mamba2Stream(p)
 	} else {
 		o.mamba2Walk(p, modeStep)
+		o.mamba2Norm(p)
 	}
-	o.mamba2Norm(p)
 	o.front = front{calm: true, rings: p.State.Rings.Addr}
 }
 
@@ -100,7 +132,7 @@ func (o *ops) Mamba2Scan(p kernels.Mamba2) {
 	o.mamba2Inputs(p, modeScan)
 	d := p.Dims
 	released := d.State == stepKeys && (d.HeadDim == 64 || d.HeadDim == 80 || d.HeadDim == 128)
-	if o.chunks() && released && whole(p.State) && aligned(p.State, d.Taps, p.ConvW, p.XBC, p.Out) {
+	if o.chunks() && released && single(p.State) && aligned(p.State, d.Taps, p.ConvW, p.XBC, p.Out) {
 		o.mamba2Chunks(p)
 	} else {
 		o.mamba2Walk(p, modeScan)
@@ -134,25 +166,55 @@ func (o *ops) mamba2Walk(p kernels.Mamba2, mode int32) {
 	launch(o, o.ssm.mamba2.walk, grid(p.Dims.Heads, p.Rows.Count, 1, walkBlock), mamba2Of(p, mode))
 }
 
-// mamba2Stream computes a step's outputs from checkpoints and records.
+// mamba2Way is how a step is done: in one kernel only where a cluster of blocks can have a group's heads, for the norm.
+func (o *ops) mamba2Way(p kernels.Mamba2) way {
+	d, class := p.Dims, tokenClass(p.Rows.T)
+	w := o.ssm.choices.mamba2[class].pick(p.Rows.Count)
+	clusters := d.Heads/d.Groups <= clusterHeads && wide(d.Inner()/d.Groups, p.Z, p.Out) == 1 && p.NormW.Addr%16 == 0
+	if !clusters || p.State.Precision.Read() != kernels.StateF32 || class == 0 && p.State.Window.L > 16 {
+		w.kernels = apart
+	}
+	return w
+}
+
+// mamba2Stream computes a step from checkpoints and records.
 func (o *ops) mamba2Stream(p kernels.Mamba2) {
-	d, m := p.Dims, &o.ssm.mamba2
-	k, perGroup := mamba2Of(p, modeStep), d.Heads/d.Groups
-	k.query = addr(o.ssm.scratch)
-	dim := 0
+	d, m, w, window, dim := p.Dims, &o.ssm.mamba2, o.mamba2Way(p), windowClass(p.State.Window.L), 0
 	if d.HeadDim == 80 {
 		dim = 1
 	}
-	s := o.ssm.choices.pick(&m.step[dim][windowClass(p.State.Window.L)], p.Rows.Count, perGroup)
-	if f := p.State.Precision.Read(); f != kernels.StateF32 {
-		s = &m.low[dim][windowClass(p.State.Window.L)][f]
+	perGroup := d.Heads / d.Groups
+	list := &m.step[dim][window]
+	if w.kernels == whole {
+		list = &m.whole[dim][tokenClass(p.Rows.T)]
 	}
+	s := fitting(list, w.blocks, perGroup)
+	if f := p.State.Precision.Read(); f != kernels.StateF32 {
+		s = &m.low[dim][window][f]
+	}
+	o.mamba2Launch(p, s, w)
+	if w.kernels == apart {
+		o.mamba2Norm(p)
+	}
+}
+
+// mamba2Launch runs the kernels of a step but a norm apart.
+func (o *ops) mamba2Launch(p kernels.Mamba2, s *stepKernel, w way) {
+	d, k := p.Dims, mamba2Of(p, modeStep)
+	blocks := d.Heads / d.Groups / s.heads
+	k.query = addr(o.ssm.scratch)
 	rowSlices(p.Rows.Count, p.Rows.T*d.Groups*d.State*2, func(from, to int) {
-		k.row0, k.row1 = int32(from), int32(to)
-		f, c, each := m.convolve.pick(&o.ssm.choices, d.Conv()/8+d.Heads, to-from, p.Rows.T)
-		k.perBlock, k.calm = each, o.calmFor(p.State)
-		launch(o, f, c, k)
-		launch(o, s.function, s.config(perGroup/s.heads, d.Groups, to-from, p.Rows.T), k)
+		k.row0, k.row1, k.calm = int32(from), int32(to), o.calmFor(p.State)
+		if w.kernels != whole {
+			f, c, each := o.ssm.mamba2.convolve.pick(&o.ssm.choices, d.Conv()/8+d.Heads, to-from, p.Rows.T)
+			k.perBlock = each
+			launch(o, f, c, k)
+		}
+		c := s.config(blocks, d.Groups, to-from, p.Rows.T)
+		if w.kernels == whole {
+			c.Cluster = uint32(blocks)
+		}
+		launch(o, s.function, c, k)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"reprise/kernels"
 	"reprise/kernels/kernelbench"
+	"reprise/kernels/kerneltest"
 )
 
 // stepShape is a layer whose step BenchmarkSteps times.
@@ -27,6 +28,21 @@ var stepShapes = [...]stepShape{
 }
 
 func (m stepShape) isDelta() bool { return m.delta.Taps > 0 }
+
+// inputs and outputs are the columns of the projections in front and behind.
+func (m stepShape) inputs() int {
+	if d := m.delta; m.isDelta() {
+		return d.Conv() + d.Values() + 2*d.ValueHeads
+	}
+	return m.mamba2.Inner() + m.mamba2.Conv() + m.mamba2.Heads
+}
+
+func (m stepShape) outputs() int {
+	if m.isDelta() {
+		return m.delta.Values()
+	}
+	return m.mamba2.Inner()
+}
 
 func (m stepShape) layouts(w kernels.Window, p kernels.Precision) (kernels.RingLayout, kernels.CheckpointLayout) {
 	if m.isDelta() {
@@ -85,8 +101,9 @@ func (m stepShape) stepBytes(w kernels.Window, p kernels.Precision, flush float6
 	return all
 }
 
-// newStepRig is enough layers of b rows for cold caches; without flushes, if so wanted.
-func newStepRig(b *testing.B, dev *Device, m stepShape, rows int, w kernels.Window, p kernels.Precision, flushes bool) (r *stepRig, bytes float64) {
+// newStepRig is enough layers of b rows for cold caches; without flushes, if so wanted; with the projections around the
+// mixers, if hidden columns are given.
+func newStepRig(b *testing.B, dev *Device, m stepShape, rows int, w kernels.Window, p kernels.Precision, flushes bool, hidden int) (r *stepRig, bytes float64) {
 	r = &stepRig{B: b, dev: dev}
 	ring, check := m.layouts(w, p)
 	phases := w.L + 1
@@ -107,20 +124,61 @@ func newStepRig(b *testing.B, dev *Device, m stepShape, rows int, w kernels.Wind
 	cursors := kernels.Cursors{Origin: r.ints(rows, func(i int) int { return 64 + i%7 }), H: r.ints(rows, h), Src: self, Dst: self}
 	tokens := rows * w.T
 	shape := kernels.Rows{Count: rows, Tokens: tokens, T: w.T, MaxLen: w.T, Slot: slot, N: n}
-	for range min(64, int(240e6/bytes)+2) {
+	layers, weights := min(64, int(240e6/bytes)+2), [2][]kernels.Weight{}
+	if hidden > 0 {
+		layers = min(layers, 12)
+		for i := range weights {
+			weights[i] = []kernels.Weight{r.pack(m.inputs(), hidden), r.pack(hidden, m.outputs())}
+		}
+	}
+	x := r.mat(tokens, hidden)
+	for i := range layers {
+		all := r.mat(tokens, m.inputs())
+		inputs := all
+		take := func(cols int) (v kernels.Mat) {
+			v, inputs = inputs.ColRange(0, cols), inputs.ColRange(cols, inputs.Cols-cols)
+			return v
+		}
+		add := func(out kernels.Mat, mixer func(o kernels.Ops)) {
+			if hidden == 0 {
+				r.layers = append(r.layers, mixer)
+				return
+			}
+			r.project(x, all, out, mixer, weights[i%2])
+		}
 		s := kernels.State{Blocks: r.alloc(check.Bytes() * int64(rows)), BlockStride: check.Bytes(), Rings: r.alloc(ring.Bytes * int64(rows)), RingStride: ring.Bytes, Layout: ring, Window: w, Precision: p}
 		if d := m.delta; m.isDelta() {
-			q := kernels.Delta{Rows: shape, Cursors: cursors, State: s, Dims: d, QKV: r.mat(tokens, d.Conv()), Z: r.mat(tokens, d.Values()), B: r.mat(tokens, d.ValueHeads), A: r.mat(tokens, d.ValueHeads),
+			q := kernels.Delta{Rows: shape, Cursors: cursors, State: s, Dims: d, QKV: take(d.Conv()), Z: take(d.Values()), B: take(d.ValueHeads), A: take(d.ValueHeads),
 				ConvW: r.alloc(int64(d.Conv() * 16)), DecayA: r.alloc(int64(d.ValueHeads * 4)), DtBias: r.alloc(int64(d.ValueHeads * 4)), NormW: r.alloc(int64(d.ValueDim * 4)), Eps: 1e-6, Out: r.mat(tokens, d.Values())}
-			r.layers = append(r.layers, func(o kernels.Ops) { o.DeltaStep(q) })
+			add(q.Out, func(o kernels.Ops) { o.DeltaStep(q) })
 			continue
 		}
 		d := m.mamba2
-		q := kernels.Mamba2{Rows: shape, Cursors: cursors, State: s, Dims: d, Z: r.mat(tokens, d.Inner()), XBC: r.mat(tokens, d.Conv()), Dt: r.mat(tokens, d.Heads), ConvW: r.alloc(int64(d.Conv() * 16)), ConvB: r.alloc(int64(d.Conv() * 4)),
+		q := kernels.Mamba2{Rows: shape, Cursors: cursors, State: s, Dims: d, Z: take(d.Inner()), XBC: take(d.Conv()), Dt: take(d.Heads), ConvW: r.alloc(int64(d.Conv() * 16)), ConvB: r.alloc(int64(d.Conv() * 4)),
 			A: r.alloc(int64(d.Heads * 4)), D: r.alloc(int64(d.Heads * 4)), DtBias: r.alloc(int64(d.Heads * 4)), NormW: r.alloc(int64(d.Inner() * 4)), Eps: 1e-5, Out: r.mat(tokens, d.Inner())}
-		r.layers = append(r.layers, func(o kernels.Ops) { o.Mamba2Step(q) })
+		add(q.Out, func(o kernels.Ops) { o.Mamba2Step(q) })
 	}
 	return r, bytes
+}
+
+// project puts the projections of a layer of hidden columns around each mixer: inputs are columns of one product's output.
+func (r *stepRig) project(x, y, out kernels.Mat, mixer func(o kernels.Ops), weights []kernels.Weight) {
+	norm := r.alloc(int64(x.Cols * 4))
+	first := kernels.Linear{X: x, Y: y, W: weights[0], NormW: norm, Eps: 1e-5, Normed: r.mat(x.Rows, x.Cols)}
+	last := kernels.Linear{X: out, Y: x, W: weights[1], Add: true}
+	r.layers = append(r.layers, func(o kernels.Ops) {
+		o.Linear(first)
+		mixer(o)
+		o.Linear(last)
+	})
+}
+
+func (r *stepRig) pack(rows, cols int) kernels.Weight {
+	w, err := r.dev.Pack(kernels.WeightSpec{Name: "w", Parts: []kernels.HostTensor{{Name: "w", DType: kernels.BF16, Shape: []int{rows, cols}, Data: make([]byte, rows*cols*2)}}})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return w
 }
 
 // micro is the time of one layer's step: the best of some replays of a program of about a millisecond.
@@ -163,63 +221,127 @@ type variant struct {
 	set  func(c *choices)
 }
 
-func variantsOf(m stepShape, rows int, p kernels.Precision) []variant {
-	if p.Read() != kernels.StateF32 {
-		return nil
+func stepVariants() []variant {
+	in := func(w way, spread int) func(c *choices) {
+		return func(c *choices) {
+			one := table{{0, w}}
+			*c = choices{spread: spread, mamba2: [3]table{one, one, one}, delta: [3]table{one, one, one}}
+		}
 	}
-	list := []variant{
-		{"spread", func(c *choices) { c.spread, c.mix = 1<<20, [3]int{} }},
-		{"span", func(c *choices) { c.spread, c.mix = 0, [3]int{} }},
-		{"k0", func(c *choices) { c.few, c.mix = 1<<20, [3]int{} }},
-		{"k1", func(c *choices) { c.few, c.many, c.mix = 0, 1<<20, [3]int{} }},
-		{"k2", func(c *choices) { c.few, c.many, c.mix = 0, 0, [3]int{} }},
-	}
-	if m.isDelta() {
-		list = append(list, variant{"mix", func(c *choices) { c.mix = [3]int{1 << 20, 1 << 20, 1 << 20} }})
-	}
-	if rows > 32 {
-		list = slices.DeleteFunc(list, func(v variant) bool { return v.name == "k0" || v.name == "mix" })
+	list := []variant{{"spread", in(way{apart, 1}, 1<<20)}, {"span", in(way{apart, 1}, 0)}}
+	for k, name := range [...]string{apart: "apart", whole: "whole"} {
+		for b := range 3 {
+			list = append(list, variant{fmt.Sprintf("%s%d", name, b), in(way{k, b}, measured().spread)})
+		}
 	}
 	return list
 }
 
-// BenchmarkSteps times mixers (convolution, state, norm) as the program of a step has them, each way of doing them, and in
-// the formats of checkpoints: -test.bench Steps -test.benchtime 1x. Floors are bytes at 4.11 TB/s. It checks nothing.
-func BenchmarkSteps(b *testing.B) {
-	dev := openFor(b, kernels.BF16).(*Device)
-	defer dev.Close()
-	one := func(m stepShape, rows, t int, p kernels.Precision, flushes bool) {
-		w := kernels.Window{L: 16, T: t}
-		if t > 4 {
-			w.L = 32
-		}
-		r, bytes := newStepRig(b, dev, m, rows, w, p, flushes)
-		defer r.free()
-		floor := bytes / 4.11e6
-		us := r.micro(dev.ops.ssm.choices, floor+5)
-		line := fmt.Sprintf("%-4s B%-3d T%d L%d %-20v flush %-5v %8.2f us floor %8.2f ratio %5.2f |", m.name, rows, t, w.L, p, flushes, us, floor, us/floor)
-		for _, v := range variantsOf(m, rows, p) {
-			c := dev.ops.ssm.choices
-			v.set(&c)
-			line += fmt.Sprintf(" %s %.2f", v.name, r.micro(c, floor+5))
-		}
-		fmt.Println(strings.TrimRight(line, "|"))
+// variantsOf are those worth a time.
+func variantsOf(rows int, p kernels.Precision) []variant {
+	if p.Read() != kernels.StateF32 {
+		return nil
 	}
+	return slices.DeleteFunc(stepVariants(), func(v variant) bool {
+		return rows > 32 && strings.HasSuffix(v.name, "0")
+	})
+}
+
+// TestStepVariants runs the conformance suite's steps with every kernel that a step may be done by.
+func TestStepVariants(t *testing.T) {
+	for _, v := range stepVariants() {
+		t.Run(v.name, func(t *testing.T) {
+			kerneltest.RunFamily(t, "ssm", func(t testing.TB) kernels.Device {
+				d, err := Open(Options{WalkScans: true})
+				if err != nil {
+					t.Skipf("no GPU: %v", err)
+				}
+				v.set(&d.(*Device).ops.ssm.choices)
+				return d
+			})
+		})
+	}
+}
+
+// stepTimer times steps of one device.
+type stepTimer struct {
+	*testing.B
+	dev *Device
+}
+
+func newStepTimer(b *testing.B) stepTimer {
+	return stepTimer{b, openFor(b, kernels.BF16).(*Device)}
+}
+
+// window is the replay window that engines choose for rows of t tokens.
+func windowOf(t int) kernels.Window {
+	if t > 3 {
+		return kernels.Window{L: 32, T: t}
+	}
+	return kernels.Window{L: 16, T: t}
+}
+
+// time prints the time of a step as it is chosen, and of each other way.
+func (s stepTimer) time(m stepShape, rows, t int, p kernels.Precision, flushes bool) {
+	w := windowOf(t)
+	r, bytes := newStepRig(s.B, s.dev, m, rows, w, p, flushes, 0)
+	defer r.free()
+	floor := bytes / 4.11e6
+	us := r.micro(s.dev.ops.ssm.choices, floor+5)
+	line := fmt.Sprintf("%-4s B%-3d T%d L%d %-20v flush %-5v %8.2f us floor %8.2f ratio %5.2f |", m.name, rows, t, w.L, p, flushes, us, floor, us/floor)
+	for _, v := range variantsOf(rows, p) {
+		c := s.dev.ops.ssm.choices
+		v.set(&c)
+		line += fmt.Sprintf(" %s %.2f", v.name, r.micro(c, floor+5))
+	}
+	fmt.Println(strings.TrimRight(line, "|"))
+}
+
+// BenchmarkSteps times mixers (convolution, state, norm) as the program of a step has them, in each way of doing them:
+// -test.bench Steps -test.benchtime 1x. Floors are bytes at 4.11 TB/s. It checks nothing.
+func BenchmarkSteps(b *testing.B) {
+	s := newStepTimer(b)
+	defer s.dev.Close()
 	for _, m := range stepShapes {
 		for _, t := range []int{1, 4, 8} {
 			for _, rows := range []int{1, 8, 32, 128, 256} {
-				one(m, rows, t, kernels.Precision{}, true)
+				s.time(m, rows, t, kernels.Precision{}, true)
 			}
 		}
 	}
+}
+
+// BenchmarkLayers times mixers between their projections.
+func BenchmarkLayers(b *testing.B) {
+	s := newStepTimer(b)
+	defer s.dev.Close()
+	for i, hidden := range []int{3136, 2560} {
+		for _, rows := range []int{1, 4, 8, 16} {
+			r, _ := newStepRig(b, s.dev, stepShapes[i], rows, windowOf(1), kernels.Precision{}, true, hidden)
+			line := fmt.Sprintf("layer %-4s B%-3d %.2f us |", stepShapes[i].name, rows, r.micro(s.dev.ops.ssm.choices, 50))
+			for _, v := range variantsOf(rows, kernels.Precision{})[2:] {
+				c := s.dev.ops.ssm.choices
+				v.set(&c)
+				line += fmt.Sprintf(" %s %.2f", v.name, r.micro(c, 50))
+			}
+			fmt.Println(line)
+			r.free()
+		}
+	}
+}
+
+// BenchmarkFormats times mixers in the formats of checkpoints.
+func BenchmarkFormats(b *testing.B) {
+	s := newStepTimer(b)
+	defer s.dev.Close()
 	f32, f16, bf16, f8, f4, sr := kernels.StateF32, kernels.StateF16, kernels.StateBF16, kernels.StateF8, kernels.StateNVFP4, kernels.Stochastic
 	for _, m := range stepShapes {
 		for _, p := range []kernels.Precision{{}, {HP: f16, Rounding: sr}, {HP: bf16, Rounding: sr}, {HP: f8, Rounding: sr}, {HP: f4, Rounding: sr}} {
-			one(m, 256, 1, p, false)
+			s.time(m, 256, 1, p, false)
 		}
 		for _, t := range []int{1, 4, 8} {
 			for _, p := range []kernels.Precision{{HP: f16, Rounding: sr}, {HP: f8, Rounding: sr}, {HP: f4, Rounding: sr}, {HP: f16, LP: f8, Rounding: sr}, {HP: f16, LP: f4, Rounding: sr}, {HP: f32, LP: f4}} {
-				one(m, 256, t, p, true)
+				s.time(m, 256, t, p, true)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"reprise/kernels"
@@ -66,6 +67,12 @@ func (p Part) of(all []testcase) (some []testcase) {
 		some = append(some, all[i])
 	}
 	return some
+}
+
+// RunFamily runs one family of operations, as Run does.
+func RunFamily(t *testing.T, name string, open func(t testing.TB) kernels.Device) {
+	list := families(testing.Short())
+	runTable(t, slices.DeleteFunc(list, func(f family) bool { return f.name != name }), open)
 }
 
 func runTable(t *testing.T, table []family, open func(t testing.TB) kernels.Device) {

@@ -20,12 +20,6 @@ __device__ __forceinline__ Piece load_piece(uint64_t weights, uint64_t bias, int
   return k;
 }
 
-// Eight channels of a raw row in the ring; zero before the sequence.
-__device__ __forceinline__ uint4 history(const Replay& state, int slot, int token, int cols, int channel) {
-  if (token < 0) return make_uint4(0, 0, 0, 0);
-  return *reinterpret_cast<const uint4*>(ring_row<bf16>(state, slot, state.conv, token, state.conv_rows, cols) + channel);
-}
-
 // bias + taps of eight channels.
 __device__ __forceinline__ void taps8(const Piece& k, const uint4 (&rows)[4], float (&y)[8]) {
 #pragma unroll
@@ -42,16 +36,30 @@ __device__ __forceinline__ void taps8(const Piece& k, const uint4 (&rows)[4], fl
 __device__ __forceinline__ void convolve8(const Piece& k, const uint4 (&rows)[4], float (&y)[8]) {
   taps8(k, rows, y);
 #pragma unroll
-  for (int e = 0; e < 8; e++) y[e] = silu(y[e]);
+  for (int e = 0; e < 8; e++) y[e] = quick_silu(y[e]);
 }
 
-// A row with where it stands; older than the kernel in front if that is calm (ssm.go).
+// A row with where it stands; older than the kernel in front if that is calm (ssm.go). Token t of the step is the one at
+// position + t; t begins at -3, the first row that a convolution needs.
 struct ConvRow {
-  int n, slot, position, first;
+  int n, slot, position, first, record_at, raw_at;
   template <class P>
   __device__ ConvRow(const P& p, int row) {
     n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row], first = p.rows.first + row * p.rows.t;
     position = at<int>(p.cursors.origin)[slot] + at<int>(p.cursors.h)[slot];
+    record_at = (uint32_t)position % (uint32_t)p.state.records, raw_at = (uint32_t)position % (uint32_t)p.state.conv_rows;
+  }
+  // The place of token t, which is not negative, among records of so many columns.
+  template <typename T>
+  __device__ T* record(const Replay& state, int64_t field, int t, int cols) const {
+    const int i = record_at + t;
+    return reinterpret_cast<T*>(state.rings + slot * state.ring_stride + field) + (i >= state.records ? i - state.records : i) * cols;
+  }
+  // Eight channels of the raw row of token t.
+  __device__ uint4* raw(const Replay& state, int t, int cols, int channel) const {
+    int i = raw_at + t;
+    i += i < 0 ? state.conv_rows : i >= state.conv_rows ? -state.conv_rows : 0;
+    return reinterpret_cast<uint4*>(reinterpret_cast<bf16*>(state.rings + slot * state.ring_stride + state.conv) + i * cols + channel);
   }
 };
 
@@ -60,7 +68,7 @@ template <int SPAN>
 __device__ __forceinline__ void load_history(uint4 (&v)[SPAN + 3], const Replay& state, const ConvRow& r, int from, int cols, int channel) {
 #pragma unroll
   for (int i = 0; i < 3; i++)
-    if (from + i < 3) v[i] = history(state, r.slot, r.position + from + i - 3, cols, channel);
+    if (from + i < 3) v[i] = r.position + from + i < 3 ? make_uint4(0, 0, 0, 0) : *r.raw(state, from + i - 3, cols, channel);
 }
 template <int SPAN>
 __device__ __forceinline__ void load_fresh(uint4 (&v)[SPAN + 3], const Mat& fresh, const ConvRow& r, int from, int channel) {
@@ -90,12 +98,17 @@ __device__ __forceinline__ void convolve_share(const P& p, const Mat& fresh, uin
   const int cols = p.conv();
   const Piece k = load_piece(p.conv_w, bias, channel);
   if (!p.calm) pdl_wait();
+  // Rows are loaded one ahead, cursors two.
+  auto cursors = [&](int row) { return ConvRow(p, min(row, share.row1 - 1)); };
+  ConvRow r = cursors(share.row0), next = cursors(share.row0 + 1);
+  uint4 v[SPAN + 3], u[SPAN + 3];
+  load_history<SPAN>(v, p.state, r, share.from, cols, channel);
+  share.wait(share.row0);
+  load_fresh<SPAN>(v, fresh, r, share.from, channel);
   for (int row = share.row0; row < share.row1; row++) {
-    const ConvRow r(p, row);
-    uint4 v[SPAN + 3];
-    load_history<SPAN>(v, p.state, r, share.from, cols, channel);
-    share.wait(row);
-    load_fresh<SPAN>(v, fresh, r, share.from, channel);
+    const ConvRow later = cursors(row + 2);
+    load_history<SPAN>(u, p.state, next, share.from, cols, channel);
+    load_fresh<SPAN>(u, fresh, next, share.from, channel);
 #pragma unroll
     for (int i = 0; i < SPAN; i++) {
       const int t = share.from + i;
@@ -104,8 +117,11 @@ __device__ __forceinline__ void convolve_share(const P& p, const Mat& fresh, uin
       float y[8];
       convolve8(k, taps, y);
       out(row, r, t, y);
-      *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.conv, r.position + t, p.state.conv_rows, cols) + channel) = v[i + 3];
+      *r.raw(p.state, t, cols, channel) = v[i + 3];
     }
+    r = next, next = later;
+#pragma unroll
+    for (int i = 0; i < SPAN + 3; i++) v[i] = u[i];
   }
 }
 
@@ -126,3 +142,50 @@ __device__ __forceinline__ void narrow_share(const P& p, Load load, Store store)
       if (share.from + i < r.n) store(row, r, share.from + i, v[i]);
   }
 }
+
+// The convolution of the channels of a block that does a row's step: THREADS threads have COUNT pieces of eight channels of T
+// tokens, each SPAN tokens of ITEMS pieces.
+template <int THREADS, int COUNT, int T, int SPAN>
+struct BlockConv {
+  static constexpr int ITEMS = (COUNT * (T / SPAN) + THREADS - 1) / THREADS;
+  static_assert(T % SPAN == 0);
+  const ConvRow r;
+  Piece k[ITEMS];
+  uint4 v[ITEMS][SPAN + 3];
+
+  __device__ int piece(int u) const { return (threadIdx.x + u * THREADS) % COUNT; }
+  __device__ int from(int u) const { return (threadIdx.x + u * THREADS) / COUNT * SPAN; }
+  // What is older than the kernel in front.
+  template <class Channel>
+  __device__ void load_old(const Replay& state, uint64_t weights, uint64_t bias, int cols, Channel channel) {
+#pragma unroll
+    for (int u = 0; u < ITEMS; u++)
+      if (from(u) < r.n) {
+        k[u] = load_piece(weights, bias, channel(piece(u)));
+        load_history<SPAN>(v[u], state, r, from(u), cols, channel(piece(u)));
+      }
+  }
+  template <class Channel>
+  __device__ void load_new(const Mat& fresh, Channel channel) {
+#pragma unroll
+    for (int u = 0; u < ITEMS; u++) load_fresh<SPAN>(v[u], fresh, r, from(u), channel(piece(u)));
+  }
+  // keep(piece, token of the row, y, raw) gets eight channels convolved and raw.
+  template <class Keep>
+  __device__ void finish(Keep keep) {
+#pragma unroll
+    for (int u = 0; u < ITEMS; u++)
+#pragma unroll
+      for (int i = 0; i < SPAN; i++) {
+        if (from(u) + i >= r.n) break;
+        const uint4 rows[4] = {v[u][i], v[u][i + 1], v[u][i + 2], v[u][i + 3]};
+        float y[8];
+        convolve8(k[u], rows, y);
+        keep(piece(u), from(u) + i, y, rows[3]);
+      }
+  }
+};
+template <int THREADS, int COUNT, int SPAN>
+struct BlockConv<THREADS, COUNT, 0, SPAN> {  // of kernels without
+  const ConvRow r;
+};

@@ -37,7 +37,7 @@ __device__ __forceinline__ void normalise(float (&y)[8]) {
 // In two precisions v is a record, and used as that.
 __device__ __forceinline__ void keep_value(const Delta& p, const ConvRow& r, int t, int column, float (&y)[8]) {
   const uint4 v = pack8_bf16(y);
-  *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.v, r.position + t, p.state.records, p.values()) + column) = v;
+  *reinterpret_cast<uint4*>(r.record<bf16>(p.state, p.state.v, t, p.values()) + column) = v;
   const uint32_t w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
   for (int e = 0; e < 4; e++) y[2 * e] = bf_lo(w[e]), y[2 * e + 1] = bf_hi(w[e]);
@@ -57,71 +57,43 @@ __device__ void convolve_step(const Delta& p) {
       }
       normalise(y);
       store8(channel < keys ? at<bf16>(p.query) + local(row, t) * keys + channel
-                            : ring_row<bf16>(p.state, r.slot, p.state.b, r.position + t, p.state.records, keys) + channel - keys,
+                            : r.record<bf16>(p.state, p.state.b, t, keys) + channel - keys,
              y);
     });
   else if (head >= 0 && head < p.value_heads)
     narrow_share<SPAN>(
         p, [&](int token) { return make_float2(widen(row_of<bf16>(p.a, token)[head]), widen(row_of<bf16>(p.b, token)[head])); },
         [&](int row, const ConvRow& r, int t, float2 ab) {
-          ring_row<float>(p.state, r.slot, p.state.decay, r.position + t, p.state.records, p.value_heads)[head] = log_decay(p, ab.x, head);
+          r.record<float>(p.state, p.state.decay, t, p.value_heads)[head] = log_decay(p, ab.x, head);
           at<float>(p.beta)[local(row, t) * p.value_heads + head] = sigmoid(ab.y);
-          if (p.state.two) ring_row<float>(p.state, r.slot, p.state.beta, r.position + t, p.state.records, p.value_heads)[head] = sigmoid(ab.y);
+          if (p.state.two) r.record<float>(p.state, p.state.beta, t, p.value_heads)[head] = sigmoid(ab.y);
         });
 }
 
-// The convolution of a block's q, k and v: a thread has ITEMS pieces of eight channels of a token.
+// The pieces of eight channels of a block: sixteen of q, of k, and of v of each of its heads.
 template <class C>
-struct BlockConv {
+struct Pieces {
+  static constexpr int COUNT = (2 + C::HPC) * 16;
   const Delta& p;
-  const ConvRow r;
   const int khead, head0;
-  const bool first;  // of the key head's blocks: it keeps q and k
-  Piece k[C::ITEMS];
-  uint4 v[C::ITEMS][4];
-
-  __device__ int index(int u) const { return threadIdx.x + u * C::THREADS; }
-  __device__ int piece(int u) const { return index(u) % 16; }
-  __device__ int vector(int u) const { return index(u) / 16 % C::VECTORS; }  // q, k, v of each head
-  __device__ int token(int u) const { return index(u) / 16 / C::VECTORS; }
-  __device__ int channel(int u) const {
-    int i = vector(u);
-    return (i == 0 ? khead : i == 1 ? p.key_heads + khead : 2 * p.key_heads + head0 + i - 2) * KEYS + piece(u) * 8;
+  __device__ int channel(int i) const {
+    const int vector = i / 16;
+    return (vector == 0 ? khead : vector == 1 ? p.key_heads + khead : 2 * p.key_heads + head0 + vector - 2) * KEYS + i % 16 * 8;
   }
-  // What is older than the kernel in front.
-  __device__ void load_old() {
-#pragma unroll
-    for (int u = 0; u < C::ITEMS; u++)
-      if (token(u) < r.n) {
-        k[u] = load_piece(p.conv_w, 0, channel(u));
-        load_history<1>(v[u], p.state, r, token(u), p.conv(), channel(u));
-      }
-  }
-  __device__ void load_new() {
-#pragma unroll
-    for (int u = 0; u < C::ITEMS; u++) load_fresh<1>(v[u], p.qkv, r, token(u), channel(u));
-  }
-  // The convolved pieces into shared memory and records: plain q rows and, T behind them, k rows of KEY_WORDS; k as a
-  // record besides; v in fp16.
-  __device__ void finish(uint32_t* plain, uint32_t* keys, uint8_t* values) {
-    const int T = p.rows.t;
-#pragma unroll
-    for (int u = 0; u < C::ITEMS; u++) {
-      const int t = token(u), i = vector(u), at_piece = piece(u), at_channel = channel(u);
-      if (t >= r.n) break;
-      float y[8];
-      convolve8(k[u], v[u], y);
-      if (i < 2) {
-        normalise(y);
-        const uint4 rounded = pack8_bf16(y);
-        *reinterpret_cast<uint4*>(plain + (i * T + t) * KEY_WORDS + at_piece * 4) = rounded;
-        if (i == 1) store_key_piece(keys, C::W + t, at_piece, rounded);
-        if (i == 1 && first) *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.b, r.position + t, p.state.records, p.keys()) + at_channel - p.keys()) = rounded;
-      } else {
-        *reinterpret_cast<uint4*>(values + (C::W + t) * C::U_ROW + (i - 2) * KEYS * 2 + at_piece * 16) = pack8_f16(y);
-      }
-      if (i >= 2 || first) *reinterpret_cast<uint4*>(ring_row<bf16>(p.state, r.slot, p.state.conv, r.position + t, p.state.conv_rows, p.conv()) + at_channel) = v[u][3];
+  // A convolved piece of token t into shared memory and records: plain q rows and, T behind them, k rows of KEY_WORDS; k as a
+  // record besides; v in fp16. first: this block keeps q and k of its key head.
+  __device__ void keep(const ConvRow& r, int i, int t, float (&y)[8], uint4 raw, bool first, uint32_t* plain, uint32_t* keys, uint8_t* values) const {
+    const int vector = i / 16, piece = i % 16;
+    if (vector < 2) {
+      normalise(y);
+      const uint4 rounded = pack8_bf16(y);
+      *reinterpret_cast<uint4*>(plain + (vector * p.rows.t + t) * KEY_WORDS + piece * 4) = rounded;
+      if (vector == 1) store_key_piece(keys, C::W + t, piece, rounded);
+      if (vector == 1 && first) *reinterpret_cast<uint4*>(r.record<bf16>(p.state, p.state.b, t, p.keys()) + channel(i) - p.keys()) = rounded;
+    } else {
+      *reinterpret_cast<uint4*>(values + (C::W + t) * C::U_ROW + (vector - 2) * KEYS * 2 + piece * 16) = pack8_f16(y);
     }
+    if (vector >= 2 || first) *r.raw(p.state, t, p.conv(), channel(i)) = raw;
   }
 };
 

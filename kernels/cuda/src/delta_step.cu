@@ -3,7 +3,7 @@
 
 // delta_convolve_SPAN
 extern "C" __global__ void __launch_bounds__(CONV_THREADS) delta_convolve_1(PARAMS(Delta, p)) { delta::convolve_step<1>(p); }
-extern "C" __global__ void __launch_bounds__(CONV_THREADS) delta_convolve_4(PARAMS(Delta, p)) { delta::convolve_step<4>(p); }
+extern "C" __global__ void __launch_bounds__(CONV_THREADS, 3) delta_convolve_4(PARAMS(Delta, p)) { delta::convolve_step<4>(p); }
 
 // delta_step_T_W_HEADS_WARPS_STAGES: up to T tokens a row, window up to W, value heads and warps a block, tiles in flight a warp.
 #define KERNEL(T, W, HPC, WARPS, STAGES, MINB)                                                                                     \

@@ -13,12 +13,12 @@ namespace delta {
 // value rows of a head, so its inverse is formed once a head and applied to every tile as a tensor-core product.
 //
 // Query order inside an n = 8 operand: up to 4 tokens: k_0..k_3, q_0..q_3 (one operand); up to 8: k_0..k_7 | q_0..q_7 (two).
-// T_: most tokens a row. MIX: with the convolution; every block makes its key head's q and k itself.
-// FORMAT: what rows read that do not flush.
-template <int T_, int W_, int HPC_, int WARPS_, int STAGES_, bool MIX_ = false, int FORMAT_ = STATE_F32>
+// T_: most tokens a row. SPAN: 0, or the tokens that a thread convolves in a kernel that does it all (MIX): every block makes
+// its key head's q and k itself. FORMAT: what rows read that do not flush.
+template <int T_, int W_, int HPC_, int WARPS_, int STAGES_, int SPAN_ = 0, int FORMAT_ = STATE_F32>
 struct Config {
-  static constexpr int FORMAT = FORMAT_;
-  static constexpr bool MIX = MIX_, LOW = FORMAT != STATE_F32, PLAIN = MIX || LOW;  // PLAIN: new q and k in shared memory as they are
+  static constexpr int FORMAT = FORMAT_, SPAN = SPAN_;
+  static constexpr bool MIX = SPAN > 0, LOW = FORMAT != STATE_F32, PLAIN = MIX || LOW;  // PLAIN: new q and k in shared memory as they are
   static constexpr int STAGE = LOW ? Low<FORMAT>::TILE : TILE_BYTES, RING = LOW ? TILE_BYTES : STAGES_ * TILE_BYTES;  // bytes; of a warp
   static_assert(STAGES_ * STAGE <= RING);
   static constexpr int T = T_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_, P = KEYS;
@@ -28,7 +28,6 @@ struct Config {
   static constexpr int WPH = WARPS > HPC ? WARPS / HPC : 1;
   static constexpr int HPW = HPC > WARPS ? HPC / WARPS : 1;
   static constexpr int U_ROW = HPC * P * 2 + 16;
-  static constexpr int VECTORS = 2 + HPC, ITEMS = (T * VECTORS * 16 + THREADS - 1) / THREADS;  // of the convolution: q, k, v; a thread's pieces
   // shared memory; what depends on the number of records comes last
   static constexpr int WORDS = 128;  // of scratch a warp
   static constexpr int SCRATCH = WARPS * RING;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
@@ -46,6 +45,42 @@ __device__ __forceinline__ void clear_row(const Delta& p, int row, int from, int
   int pieces = columns / 8;
   for (int idx = threadIdx.x; idx < (p.rows.t - from) * pieces; idx += blockDim.x)
     *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * p.rows.t + from + idx / pieces) + column + idx % pieces * 8) = make_uint4(0, 0, 0, 0);
+}
+
+// z of n tokens on its way into shared memory, [n][HPC * P].
+template <class C>
+__device__ __forceinline__ void load_gates(const Delta& p, uint32_t* gates, int token0, int n, int head0) {
+  constexpr int PIECES = C::HPC * C::P / 8;
+  for (int i = threadIdx.x; i < n * PIECES; i += C::THREADS)
+    cp_async16(gates + i * 4, row_of<bf16>(p.z, token0 + i / PIECES) + head0 * C::P + i % PIECES * 8);
+}
+
+// o / rms(o) w silu(z) of the block's heads; o lies in the new rows of us. A half warp has a head of a token.
+template <class C>
+__device__ __forceinline__ void block_norm(const Delta& p, const uint8_t* us, const uint32_t* gates, int token0, int n, int head0) {
+  constexpr int HALVES = C::THREADS / 16, ROUNDS = (C::T * C::HPC + HALVES - 1) / HALVES;
+  const int lane = threadIdx.x & 15;
+  float w[8];
+  load8(at<const float>(p.norm_w) + lane * 8, w);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < ROUNDS; i++) {
+    const int at = (threadIdx.x >> 4) + i * HALVES, t = at / C::HPC, hd = at % C::HPC;
+    if (t >= p.rows.t) break;
+    float o[8] = {}, z[8], sum = 0.f;
+    if (t < n) {
+      load8(reinterpret_cast<const bf16*>(us + (C::W + t) * C::U_ROW) + hd * C::P + lane * 8, o);
+      load8(reinterpret_cast<const bf16*>(gates) + at * C::P + lane * 8, z);
+#pragma unroll
+      for (int e = 0; e < 8; e++) sum = fmaf(o[e], o[e], sum);
+#pragma unroll
+      for (int s = 8; s > 0; s >>= 1) sum += __shfl_xor_sync(0xffffu << (threadIdx.x & 16), sum, s);
+      const float f = rsqrtf(sum * (1.f / C::P) + p.eps);
+#pragma unroll
+      for (int e = 0; e < 8; e++) o[e] *= f * w[e] * quick_silu(z[e]);
+    }
+    store8(row_of<bf16>(p.out, token0 + t) + (head0 + hd) * C::P + lane * 8, o);
+  }
 }
 
 template <class C>
@@ -72,7 +107,8 @@ __device__ void step(const Delta& p) {
   // ---- start streaming
   const int sub = warp % C::WPH;
   const int whead0 = warp / C::WPH * C::HPW;
-  const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
+  static_assert(C::TPH % C::WPH == 0);
+  constexpr int tiles_per_head = C::TPH / C::WPH;
   const int tiles = C::HPW * tiles_per_head;
   const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
   uint8_t* const stages = smem + warp * C::RING;
@@ -102,8 +138,9 @@ __device__ void step(const Delta& p) {
   constexpr int KP = (W * 16 + C::THREADS - 1) / C::THREADS, NP = (8 * 16 + C::THREADS - 1) / C::THREADS;
   // Not through L1: what is read before the wait must not bring in lines that the kernel in front is writing.
   auto key_piece = [&](int i, int piece) { return __ldcg(reinterpret_cast<const uint4*>(ring_k + ring_at(i) * nkeys + piece * 8)); };
-  for (int idx = threadIdx.x; idx < h * UP; idx += C::THREADS)
-    cp_async16(us + idx / UP * C::U_ROW + idx % UP * 16, ring_u + (int64_t)ring_at(idx / UP) * values + idx % UP * 8);
+  static_assert(C::THREADS % UP == 0);
+  const int u_i = threadIdx.x / UP, u_piece = threadIdx.x % UP;
+  for (int i = u_i; i < h; i += C::THREADS / UP) cp_async16(us + i * C::U_ROW + u_piece * 16, ring_u + ring_at(i) * values + u_piece * 8);
   const int g_i = threadIdx.x / HPC, g_hd = threadIdx.x % HPC;  // this thread's gates: record g_i, and new record g_i
   float g_v[2], beta = 0.f;
   if (g_i < h) g_v[0] = __ldcg(ring_g + ring_at(g_i) * vheads + g_hd);
@@ -113,13 +150,15 @@ __device__ void step(const Delta& p) {
     int idx = threadIdx.x + u * C::THREADS;
     if (idx >> 4 < h) kv[u] = key_piece(idx >> 4, idx & 15);
   }
-  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // PLAIN: q and k of the new tokens
-  BlockConv<C> conv = {p, ConvRow(p, row), khead, head0, blockIdx.x == 0};
+  uint32_t* const gates = keys + (W + T) * KEY_WORDS;  // z of the new tokens, [T][HPC * P]
+  uint32_t* const plain = gates + T * HPC * P / 2;     // PLAIN: q and k of the new tokens
+  const Pieces<C> pieces = {p, khead, head0};
+  auto channel = [&](int i) { return pieces.channel(i); };
+  BlockConv<C::THREADS, Pieces<C>::COUNT, C::MIX ? C::T : 0, C::MIX ? C::SPAN : 1> conv = {ConvRow(p, row)};
   if constexpr (C::MIX)
-    conv.load_old();
+    conv.load_old(p.state, p.conv_w, 0, p.conv(), channel);
   else
-    for (int idx = threadIdx.x; idx < n * HPC * 2; idx += C::THREADS)
-      prefetch_l2(row_of<bf16>(p.z, token0 + idx / (HPC * 2)) + head0 * P + idx % (HPC * 2) * 64);
+    load_gates<C>(p, gates, token0, n, head0);  // the convolution lies between this kernel and the product
   if constexpr (C::LOW)
     if (!flush) load_scales<C>(smem + C::SCALES, p.state, p.state.block(src), head0);
   pdl_wait();
@@ -130,18 +169,19 @@ __device__ void step(const Delta& p) {
       cp_async16(plain + (i * T + t) * KEY_WORDS + piece * 4, (i ? ring_k + ring_at(h + t) * nkeys : at<bf16>(p.query) + (local0 + t) * nkeys + khead * KEYS) + piece * 8);
     }
   if constexpr (C::MIX) {
-    conv.load_new();
+    conv.load_new(p.qkv, channel);
+    load_gates<C>(p, gates, token0, n, head0);
     if (g_i < n) {
       const int head = head0 + g_hd;
       g_v[1] = log_decay(p, widen(row_of<bf16>(p.a, token0 + g_i)[head]), head);
       beta = sigmoid(widen(row_of<bf16>(p.b, token0 + g_i)[head]));
-      ring_row<float>(p.state, slot, p.state.decay, origin + h + g_i, p.state.records, vheads)[head] = g_v[1];
+      conv.r.template record<float>(p.state, p.state.decay, g_i, vheads)[head] = g_v[1];
     }
-    conv.finish(plain, keys, us);
+    conv.finish([&](int i, int t, float(&y)[8], uint4 raw) { pieces.keep(conv.r, i, t, y, raw, blockIdx.x == 0, plain, keys, us); });
   }
   if constexpr (!C::MIX) {
-    for (int idx = threadIdx.x; idx < n * UP; idx += C::THREADS)
-      cp_async16(us + (W + idx / UP) * C::U_ROW + idx % UP * 16, at<__half>(p.value) + (local0 + idx / UP) * values + head0 * P + idx % UP * 8);
+    for (int i = u_i; i < n; i += C::THREADS / UP)
+      cp_async16(us + (W + i) * C::U_ROW + u_piece * 16, at<__half>(p.value) + (local0 + i) * values + head0 * P + u_piece * 8);
     if (g_i < n) {
       g_v[1] = __ldcg(ring_g + ring_at(h + g_i) * vheads + g_hd);
       beta = __ldcg(at<float>(p.beta) + (local0 + g_i) * vheads + head0 + g_hd);
@@ -213,22 +253,31 @@ __device__ void step(const Delta& p) {
   const int passes = flush && target.twice() ? 2 : 1;
   const float scale = 0.08838834764831845f;  // 1 / sqrt(128)
 
+  const uint32_t cut = TF32_CUT | p.state.window >> 31;  // the window is positive
+  // What this lane stores of a tile: half a row of u or o.
+  const int out_line = lane >> 1, out_t = NT == 2 ? out_line & 7 : out_line & 3;
+  const bool out_is_o = NT == 2 ? out_line >= 8 : out_line >= 4, out_counts = out_t < n && out_line < 8 * NT;
+  __half* const out_u = ring_u + (int64_t)ring_at(h + out_t) * values + (lane & 1) * 8;
+  const int out_o = (W + out_t) * C::U_ROW + (lane & 1) * 16;
   int it = 0;
   for (int hw = 0; hw < C::HPW; hw++) {
     const int hd = whead0 + hw;
     const Decays decays(lane < h ? gs[hd * (W + 8) + lane] : 0.f, lane < n ? gs[hd * (W + 8) + W + lane] : 0.f, lane);
-    const float until_query = __shfl_sync(~0u, decays.until, t_row);
+    const float e_until = expf(decays.until), until_query = __shfl_sync(~0u, decays.until, t_row), e_query = __shfl_sync(~0u, e_until, t_row);
+    const float gamma = expf(decays.total);
+    const float fold_w = lane < h ? expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
+    float fw[M][4];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
     // ---- weights of committed records: [operand][16 records][fp16 term][B register]
     uint32_t wc[NT][M][2][2];
 #pragma unroll
     for (int m = 0; m < MT - 1; m++) {
       float dec[2];
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        int j = m * 8 + 2 * c + e;
-        float after = __shfl_sync(~0u, decays.after, j);
-        dec[e] = j < h && counts ? expf(after + until_query) : 0.f;
-      }
+      for (int e = 0; e < 2; e++) dec[e] = counts ? fw[m >> 1][(m & 1) * 2 + e] * e_query : 0.f;
 #pragma unroll
       for (int o = 0; o < NT; o++) {
         const float f = (NT == 2 ? o == 1 : row_is_q) ? scale : 1.f;
@@ -254,9 +303,11 @@ __device__ void step(const Delta& p) {
       float m[C::T];
 #pragma unroll
       for (int t = 0; t < C::T; t++) {
-        float x = t == lane ? 1.f : 0.f;
+        float x = t == lane ? 1.f : 0.f, row[8];
+        *reinterpret_cast<float4*>(row) = *reinterpret_cast<const float4*>(coup + t * 8);
+        if (t > 4) *reinterpret_cast<float4*>(row + 4) = *reinterpret_cast<const float4*>(coup + t * 8 + 4);
 #pragma unroll
-        for (int j = 0; j < t; j++) x -= coup[t * 8 + j] * m[j];
+        for (int j = 0; j < t; j++) x -= row[j] * m[j];
         m[t] = x * betas[hd * 8 + t];
         inv[lane * 8 + t] = m[t];
       }
@@ -275,7 +326,7 @@ __device__ void step(const Delta& p) {
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       int column = 2 * c + e, t = NT == 2 ? column : column & 3;
-      float d = expf(decays.total + __shfl_sync(~0u, decays.until, t));
+      float d = gamma * __shfl_sync(~0u, e_until, t);
 #pragma unroll
       for (int o = 0; o < NT; o++) {
         decay[o][e] = d * ((NT == 2 ? o == 1 : c >= 2) ? scale : 1.f);
@@ -283,13 +334,6 @@ __device__ void step(const Delta& p) {
           if (!flush) decay[o][e] *= __shfl_sync(~0u, down[o], column * 4) * head_scale<C>(smem + C::SCALES, hd);
       }
     }
-    const float gamma = expf(decays.total);
-    const float fold_w = lane < h ? expf(decays.after) : 0.f;
-    float fw[M][4];
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
 
     const float whole = C::LOW && flush ? whole_of(p.state.hp, p.state.block(src), head0 + hd) : 1.f;
     for (int step = 0; step < tiles_per_head * passes; step++, it++) {
@@ -335,7 +379,7 @@ __device__ void step(const Delta& p) {
         for (int m = 0; m < M; m++)
 #pragma unroll
           for (int r = 0; r < 4; r++) split3_bf16(x[m][r][0], x[m][r][1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
-        tile_pass<NT, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane);
+        tile_pass<NT, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
         if (step < tiles_per_head * (passes - 1)) {
           target.measure(data, lane);
           if (tt == tiles_per_head - 1) target.finish(smem + C::SCRATCH, head0 + hd, hd, warp, lane);
@@ -347,7 +391,7 @@ __device__ void step(const Delta& p) {
         if constexpr (C::LOW)
           low_pass<C::FORMAT, NT>(data, smem + C::SCALES + (hd * P + tile * TILE_ROWS) * Low<C::FORMAT>::SCALES, q, acc, lane);
         else
-          tile_pass<NT, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane);
+          tile_pass<NT, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
         __syncwarp();
         if (lane == 0 && refill) request(it + stream.depth());
       }
@@ -364,12 +408,11 @@ __device__ void step(const Delta& p) {
           }
       }
       // ---- residuals r = v - (known part) of the key columns; element e: row g + 8 (e >> 1), column 2c + (e & 1)
-      float r[4];
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int t = 2 * c + (e & 1);
-        r[e] = t < n && (NT == 2 || c < 2) ? __half2float(*reinterpret_cast<const __half*>(tile_us + (W + t) * C::U_ROW + (g + (e >> 1) * 8) * 2)) - acc[0][e] : 0.f;
-      }
+      uint32_t v[2];
+      ldmatrix_x2_trans(v, fresh_address<W>(tile_us, C::U_ROW, lane, rows));
+      const float2 v0 = unpack_f16(v[0]), v1 = unpack_f16(v[1]);
+      const float r[4] = {2 * c < n ? v0.x - acc[0][0] : 0.f, 2 * c + 1 < n ? v0.y - acc[0][1] : 0.f, 2 * c < n ? v1.x - acc[0][2] : 0.f,
+                          2 * c + 1 < n ? v1.y - acc[0][3] : 0.f};
       // ---- corrections u = r inv, then outputs += u wq. A fragments: k-slot c = column 2c, k-slot c+4 = column 2c+1
       float rh[4], un[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
@@ -394,35 +437,17 @@ __device__ void step(const Delta& p) {
         stmatrix_x2_trans(stage_addr + 256, o01, o23);
       }
       __syncwarp();
-      const int line = lane >> 1, t = NT == 2 ? line & 7 : line & 3;
-      const bool is_o = NT == 2 ? line >= 8 : line >= 4;
-      if (t < n && line < 8 * NT) {
+      if (out_counts) {
         uint4 v = *reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(coup) + lane * 16);
-        if (is_o)  // in the place of v, for the norm
-          *reinterpret_cast<uint4*>(tile_us + (W + t) * C::U_ROW + (lane & 1) * 16) = v;
+        if (out_is_o)  // in the place of v, for the norm
+          *reinterpret_cast<uint4*>(tile_us + out_o) = v;
         else
-          *reinterpret_cast<uint4*>(ring_u + (int64_t)ring_at(h + t) * values + hd * P + tile * TILE_ROWS + (lane & 1) * 8) = v;
+          *reinterpret_cast<uint4*>(out_u + hd * P + tile * TILE_ROWS) = v;
       }
       if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + stream.depth());  // the store has had the time of the outputs
     }
   }
-  // ---- gated norm, one warp a (head, token): o / rms(o) w silu(z)
-  __syncthreads();
-  const float4 w = *reinterpret_cast<const float4*>(at<float>(p.norm_w) + lane * 4);
-  for (int r = warp; r < HPC * T; r += C::WARPS) {
-    const int hd = r % HPC, t = r / HPC, column = (head0 + hd) * P + lane * 4;
-    uint2* const out = reinterpret_cast<uint2*>(row_of<bf16>(p.out, token0 + t) + column);
-    if (t >= n) {
-      *out = make_uint2(0, 0);
-      continue;
-    }
-    const uint2 zv = *reinterpret_cast<const uint2*>(row_of<bf16>(p.z, token0 + t) + column);
-    const uint2 ov = *reinterpret_cast<const uint2*>(us + (W + t) * C::U_ROW + hd * P * 2 + lane * 8);
-    const float o0 = bf_lo(ov.x), o1 = bf_hi(ov.x), o2 = bf_lo(ov.y), o3 = bf_hi(ov.y);
-    const float f = rsqrtf(warp_sum(o0 * o0 + o1 * o1 + o2 * o2 + o3 * o3) * (1.f / P) + p.eps);
-    *out = make_uint2(pack_bf16(o0 * f * w.x * silu(bf_lo(zv.x)), o1 * f * w.y * silu(bf_hi(zv.x))),
-                      pack_bf16(o2 * f * w.z * silu(bf_lo(zv.y)), o3 * f * w.w * silu(bf_hi(zv.y))));
-  }
+  block_norm<C>(p, us, gates, token0, n, head0);
   if (flush && lane == 0) bulk_store_wait();
 }
 

@@ -111,7 +111,7 @@ __device__ void gated_norm(const Mamba2& p) {
     if (mine) {
       load8(out + c, y);
 #pragma unroll
-      for (int e = 0; e < 8; e++) y[e] *= silu(g[e]), sum = fmaf(y[e], y[e], sum);
+      for (int e = 0; e < 8; e++) y[e] *= quick_silu(g[e]), sum = fmaf(y[e], y[e], sum);
     }
     float scale = rsqrtf(block_sum(sum, space) / size + p.eps);
     if (mine)

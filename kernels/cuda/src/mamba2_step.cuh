@@ -1,8 +1,7 @@
 // The step of a Mamba-2 layer of State 128 in bfloat16: a convolution that appends the records, then the outputs and
-// flushes, then the gated norm (mamba2.cu).
+// flushes, then the gated norm (mamba2.cu); or all of it in one kernel (mamba2_whole.cuh).
 #pragma once
-#include "convolve.cuh"
-#include "mamba2.cuh"
+#include "mamba2_whole.cuh"
 #include "replay_low.cuh"
 
 namespace mamba2 {
@@ -14,8 +13,8 @@ __device__ void convolve_step(const Mamba2& p) {
   const int channel = (blockIdx.x * CONV_THREADS + threadIdx.x) * 8, head = channel / 8 - p.conv() / 8, inner = p.inner(), bc = p.bc();
   if (channel < p.conv())
     convolve_share<SPAN>(p, p.xbc, p.conv_b, channel, [&](int row, const ConvRow& r, int t, const float(&y)[8]) {
-      bf16* dst = channel < inner        ? ring_row<bf16>(p.state, r.slot, p.state.x, r.position + t, p.state.records, inner) + channel
-                  : channel < inner + bc ? ring_row<bf16>(p.state, r.slot, p.state.b, r.position + t, p.state.records, bc) + channel - inner
+      bf16* dst = channel < inner        ? r.record<bf16>(p.state, p.state.x, t, inner) + channel
+                  : channel < inner + bc ? r.record<bf16>(p.state, p.state.b, t, bc) + channel - inner
                                          : at<bf16>(p.query) + (int64_t)((row - p.row0) * p.rows.t + t) * bc + channel - inner - bc;
       store8(dst, y);
     });
@@ -23,7 +22,7 @@ __device__ void convolve_step(const Mamba2& p) {
     narrow_share<SPAN>(
         p, [&](int token) { return row_of<bf16>(p.dt, token)[head]; },
         [&](int, const ConvRow& r, int t, bf16 dt) {
-          ring_row<float>(p.state, r.slot, p.state.decay, r.position + t, p.state.records, p.heads)[head] = step_size(p, widen(dt), head);
+          r.record<float>(p.state, p.state.decay, t, p.heads)[head] = step_size(p, widen(dt), head);
         });
 }
 
@@ -31,11 +30,12 @@ __device__ void convolve_step(const Mamba2& p) {
 // Block = (row, group, HPC of its heads). Each warp streams its own tiles of the checkpoint through a private ring of
 // STAGES tiles (bulk copies + mbarriers) and never waits for another warp, apart from one barrier after the records are in
 // shared memory. P: value rows a head.
-// FORMAT: what rows read that do not flush.
-template <int P_, int W_, int HPC_, int WARPS_, int STAGES_, int FORMAT_ = STATE_F32>
+// FORMAT: what rows read that do not flush. T: 0, or most tokens a row of a kernel that does it all (MIX): a thread convolves
+// SPAN of them, and the blocks of a group are a cluster.
+template <int P_, int W_, int HPC_, int WARPS_, int STAGES_, int FORMAT_ = STATE_F32, int T_ = 0, int SPAN_ = 1>
 struct Config {
-  static constexpr int FORMAT = FORMAT_;
-  static constexpr bool LOW = FORMAT != STATE_F32;
+  static constexpr int FORMAT = FORMAT_, T = T_, SPAN = SPAN_;
+  static constexpr bool MIX = T > 0, LOW = FORMAT != STATE_F32, PLAIN = MIX || LOW;  // PLAIN: new queries in shared memory
   static constexpr int STAGE = LOW ? Low<FORMAT>::TILE : TILE_BYTES, RING = LOW ? TILE_BYTES : STAGES_ * TILE_BYTES;  // bytes; of a warp
   static_assert(STAGES_ * STAGE <= RING);
   static constexpr int P = P_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_;
@@ -50,7 +50,8 @@ struct Config {
   static constexpr int BARS = OUT + WARPS * WORDS * 4;
   static constexpr int DT = BARS + WARPS * STAGES * 8;
   static constexpr int SCALES = (DT + HPC * HEAD * 4 + 15) / 16 * 16;  // of the value rows, then of the heads
-  static constexpr int XS = SCALES + (LOW ? (HPC * P * Low<FORMAT>::SCALES + HPC * 4 + 15) / 16 * 16 : 0);
+  static constexpr int SUMS = SCALES + (LOW ? (HPC * P * Low<FORMAT>::SCALES + HPC * 4 + 15) / 16 * 16 : 0);  // of squares, [blocks][8]
+  static constexpr int XS = SUMS + (MIX ? 16 * 8 * 4 : 0);
   static_assert(P % TILE_ROWS == 0 && (WARPS % HPC == 0 || HPC % WARPS == 0));
 };
 
@@ -60,22 +61,25 @@ __device__ void step(const Mamba2& p) {
   extern __shared__ __align__(128) uint8_t smem[];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
   const int split = blockIdx.x, group = blockIdx.y, row = p.row0 + blockIdx.z, T = p.rows.t;
+  const int per = p.heads / p.groups, head0 = group * per + split * HPC;  // first head of the block
   // The cursors and committed records are older than the kernel in front: they may be read before the wait.
+  if (C::MIX && !p.calm) pdl_wait();
   const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
   if (n == 0) {
     pdl_wait();  // no launch may end before the one in front
+    if constexpr (C::MIX) clear_row<C>(p, row, 0, head0);
     return;
   }
+  if constexpr (C::MIX) cluster_started();
   const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
-  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], per = p.heads / p.groups;
+  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot];
   const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
-  const int head0 = group * per + split * HPC;  // first head of the block
   const bool flush = h + n > p.state.window;
 
   // ---- start streaming: every warp asks for its first tiles
   const int sub = warp % C::WPH;  // this warp's share of a head's tiles
   const int whead0 = warp / C::WPH * C::HPW;
-  const int tiles_per_head = (C::TPH - sub + C::WPH - 1) / C::WPH;
+  const int tiles_per_head = C::TPH % C::WPH == 0 ? C::TPH / C::WPH : (C::TPH - sub + C::WPH - 1) / C::WPH;
   const int tiles = C::HPW * tiles_per_head;
   const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
   uint8_t* const stages = smem + warp * C::RING;
@@ -103,7 +107,8 @@ __device__ void step(const Mamba2& p) {
   uint32_t* const keys = reinterpret_cast<uint32_t*>(xs + (W + T) * C::X_ROW);
   float* const dts = reinterpret_cast<float*>(smem + C::DT);
   float* const as = dts + HPC * (W + 8);  // A and D of the block's heads
-  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // LOW: the queries
+  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // PLAIN: the queries
+  uint32_t* const gates = plain + T * KEY_WORDS;       // MIX: z, [T][HPC * P]
   constexpr int XP = HPC * P / 8;         // 16-byte pieces of one record's x
   constexpr int KP = (W * 16 + C::THREADS - 1) / C::THREADS, NP = (8 * 16 + C::THREADS - 1) / C::THREADS;
   auto load_x = [&](int from, int to) {
@@ -128,17 +133,34 @@ __device__ void step(const Mamba2& p) {
   }
   if constexpr (C::LOW)
     if (!flush) load_scales<C>(smem + C::SCALES, p.state, p.state.block(src), head0);
+  const Pieces<C> pieces = {p, group, head0};
+  auto channel = [&](int i) { return pieces.channel(i); };
+  BlockConv<C::THREADS, Pieces<C>::COUNT, C::T, C::SPAN> conv = {ConvRow(p, row)};
+  if constexpr (C::MIX) conv.load_old(p.state, p.conv_w, p.conv_b, p.conv(), channel);
   pdl_wait();
   pdl_trigger();
-  load_x(h, h + n);
-  if constexpr (C::LOW)
+  if constexpr (C::MIX) {
+    conv.load_new(p.xbc, channel);
+    load_gates<C>(p, gates, p.rows.first + row * T, n, head0);
+    if (dt_i < n) {
+      const int head = head0 + dt_hd;
+      dt_v[1] = step_size(p, widen(row_of<bf16>(p.dt, p.rows.first + row * T + dt_i)[head]), head);
+      conv.r.template record<float>(p.state, p.state.decay, dt_i, p.heads)[head] = dt_v[1];
+    }
+    conv.finish([&](int i, int t, const float(&y)[8], uint4 raw) { pieces.keep(conv.r, i, t, y, raw, split == 0, plain, keys, xs); });
+  } else {
+    load_x(h, h + n);
+  }
+  if constexpr (C::LOW && !C::MIX)
     for (int idx = threadIdx.x; idx < n * 16; idx += C::THREADS)
       cp_async16(plain + (idx >> 4) * KEY_WORDS + (idx & 15) * 4, at<bf16>(p.query) + (int64_t)((row - p.row0) * T + (idx >> 4)) * bc + group * KEYS + (idx & 15) * 8);
-  if (dt_i < n) dt_v[1] = __ldcg(ring_dt + ring_at(h + dt_i) * p.heads + dt_hd);
+  if constexpr (!C::MIX) {
+    if (dt_i < n) dt_v[1] = __ldcg(ring_dt + ring_at(h + dt_i) * p.heads + dt_hd);
 #pragma unroll
-  for (int u = 0; u < NP; u++) {
-    int idx = threadIdx.x + u * C::THREADS;
-    if (idx >> 4 < n) nv[u] = key_piece(h + (idx >> 4), idx & 15);
+    for (int u = 0; u < NP; u++) {
+      int idx = threadIdx.x + u * C::THREADS;
+      if (idx >> 4 < n) nv[u] = key_piece(h + (idx >> 4), idx & 15);
+    }
   }
   // queries as fragments: lane (g, c) holds columns 16i+4c..+3 of token g
   uint32_t q[1][16];
@@ -150,22 +172,23 @@ __device__ void step(const Mamba2& p) {
       q[0][2 * i] = v.x, q[0][2 * i + 1] = v.y;
     }
   };
-  if constexpr (!C::LOW) load_queries([&](int k) { return load_query(at<bf16>(p.query) + (int64_t)((row - p.row0) * T + g) * bc + group * KEYS + k); });
+  if constexpr (!C::PLAIN) load_queries([&](int k) { return load_query(at<bf16>(p.query) + (int64_t)((row - p.row0) * T + g) * bc + group * KEYS + k); });
 #pragma unroll
   for (int u = 0; u < KP; u++) {
     int idx = threadIdx.x + u * C::THREADS;
     if (idx >> 4 < h) store_key_piece(keys, idx >> 4, idx & 15, kv[u]);
   }
+  if constexpr (!C::MIX)
 #pragma unroll
-  for (int u = 0; u < NP; u++) {
-    int idx = threadIdx.x + u * C::THREADS;
-    if (idx >> 4 < n) store_key_piece(keys, W + (idx >> 4), idx & 15, nv[u]);
-  }
+    for (int u = 0; u < NP; u++) {
+      int idx = threadIdx.x + u * C::THREADS;
+      if (idx >> 4 < n) store_key_piece(keys, W + (idx >> 4), idx & 15, nv[u]);
+    }
   if (dt_i < h) dts[dt_hd * (W + 8) + dt_i] = dt_v[0];
   if (dt_i < n) dts[dt_hd * (W + 8) + W + dt_i] = dt_v[1];
   cp_async_wait_all();
   __syncthreads();
-  if constexpr (C::LOW) load_queries([&](int k) { return *reinterpret_cast<const uint2*>(plain + g * KEY_WORDS + k / 2); });
+  if constexpr (C::PLAIN) load_queries([&](int k) { return *reinterpret_cast<const uint2*>(plain + g * KEY_WORDS + k / 2); });
 
   // ---- B_j . C_t, once for all heads of the warp
   float gt[MT][4];
@@ -181,6 +204,7 @@ __device__ void step(const Mamba2& p) {
   Target<C> target = {p.state, p.state.block(dst), p.state.noise(origin + h), 0u};
   const int passes = flush && target.twice() ? 2 : 1;
 
+  const uint32_t cut = TF32_CUT | p.state.window >> 31;  // the window is positive
   int it = 0;
   for (int hw = 0; hw < C::HPW; hw++) {
     const int hd = whead0 + hw;
@@ -188,17 +212,20 @@ __device__ void step(const Mamba2& p) {
     const float a = as[hd], skip = as[HPC + hd];
     const float dt_old = lane < h ? dts[hd * (W + 8) + lane] : 0.f, dt_new = lane < n ? dts[hd * (W + 8) + W + lane] : 0.f;
     const Decays decays(dt_old * a, dt_new * a, lane);
-    const float until_query = __shfl_sync(~0u, decays.until, g);
+    const float e_until = expf(decays.until), until_query = __shfl_sync(~0u, decays.until, g), e_query = __shfl_sync(~0u, e_until, g);
+    const float gamma = expf(decays.total);
+    const float fold_w = lane < h ? dt_old * expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
+    float fw[M][4];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
     uint32_t w[M][3][2], wn[3];  // [16 records][bf16 term][B operand register]; new records
 #pragma unroll
     for (int m = 0; m < MT - 1; m++) {
       float v[2];
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        int j = m * 8 + 2 * c + e;
-        float after = __shfl_sync(~0u, decays.after, j), dt = __shfl_sync(~0u, dt_old, j);
-        v[e] = g < n && j < h ? gt[m][e] * dt * expf(after + until_query) : 0.f;
-      }
+      for (int e = 0; e < 2; e++) v[e] = g < n ? gt[m][e] * (fw[m >> 1][(m & 1) * 2 + e] * e_query) : 0.f;
       split3_bf16(v[0], v[1], w[m >> 1][0][m & 1], w[m >> 1][1][m & 1], w[m >> 1][2][m & 1]);
     }
     float v[2], decay[2];  // decay: of the checkpoint, for tokens 2c and 2c+1
@@ -208,18 +235,11 @@ __device__ void step(const Mamba2& p) {
       float until = __shfl_sync(~0u, decays.until, j), dt = __shfl_sync(~0u, dt_new, j);
       v[e] = g < n && j <= g ? gt[MT - 1][e] * dt * expf(until_query - until) : 0.f;
       if (g < n && j == g) v[e] += skip;
-      decay[e] = expf(decays.total + until);
+      decay[e] = gamma * __shfl_sync(~0u, e_until, j);
       if constexpr (C::LOW)
         if (!flush) decay[e] *= __shfl_sync(~0u, down[0], j * 4) * head_scale<C>(smem + C::SCALES, hd);
     }
     split3_bf16(v[0], v[1], wn[0], wn[1], wn[2]);
-    const float gamma = expf(decays.total);
-    const float fold_w = lane < h ? dt_old * expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
-    float fw[M][4];
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
 
     const float whole = C::LOW && flush ? whole_of(p.state.hp, p.state.block(src), head0 + hd) : 1.f;
     for (int step = 0; step < tiles_per_head * passes; step++, it++) {
@@ -241,7 +261,7 @@ __device__ void step(const Mamba2& p) {
             split3_bf16(bf_lo(x[m][r]) * fw[m][(r >> 1) * 2], bf_hi(x[m][r]) * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
         const int64_t line = (int64_t)(head0 + hd) * P + tile * TILE_ROWS;
         if constexpr (C::LOW) widen_tile(data, p.state.hp, p.state.block(src), whole, line, lane);
-        tile_pass<1, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane);
+        tile_pass<1, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
         if (step < tiles_per_head * (passes - 1)) {
           target.measure(data, lane);
           if (tt == tiles_per_head - 1) target.finish(smem + C::OUT, head0 + hd, hd, warp, lane);
@@ -253,7 +273,7 @@ __device__ void step(const Mamba2& p) {
         if constexpr (C::LOW)
           low_pass<C::FORMAT, 1>(data, smem + C::SCALES + (hd * P + tile * TILE_ROWS) * Low<C::FORMAT>::SCALES, q, acc, lane);
         else
-          tile_pass<1, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane);
+          tile_pass<1, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
         __syncwarp();
         if (lane == 0 && refill) request(it + stream.depth());
       }
@@ -272,12 +292,16 @@ __device__ void step(const Mamba2& p) {
       __syncwarp();
       stmatrix_x2_trans(smem_addr(out) + (lane & 7) * 32 + (lane >> 3 & 1) * 16, pack_bf16(acc[0][0], acc[0][1]), pack_bf16(acc[0][2], acc[0][3]));
       __syncwarp();
-      if (lane < 2 * n)
-        *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * T + (lane >> 1)) + (head0 + hd) * P + tile * TILE_ROWS + (lane & 1) * 8) =
-            *reinterpret_cast<uint4*>(out + lane * 16);
+      if (lane < 2 * n) {
+        const int t = lane >> 1, column = hd * P + tile * TILE_ROWS + (lane & 1) * 8;
+        uint4* const to = C::MIX ? reinterpret_cast<uint4*>(xs + (W + t) * C::X_ROW + column * 2)  // in the place of x, for the norm
+                                 : reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * T + t) + head0 * P + column);
+        *to = *reinterpret_cast<uint4*>(out + lane * 16);
+      }
       if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + stream.depth());  // the store has had the time of the outputs
     }
   }
+  if constexpr (C::MIX) block_norm<C>(p, xs, gates, reinterpret_cast<float*>(smem + C::SUMS), row, n, head0);
   if (flush && lane == 0) bulk_store_wait();
 }
 

@@ -105,7 +105,8 @@ __device__ __forceinline__ void stmatrix_x2_trans(uint32_t addr, uint32_t r0, ui
 // ---------------------------------------------------------------- number formats
 
 __device__ __forceinline__ uint32_t bits(float x) { return __float_as_uint(x); }
-__device__ __forceinline__ float tf32_hi(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); }
+constexpr uint32_t TF32_CUT = 0xffffe000u;
+__device__ __forceinline__ float tf32_hi(float x) { return __uint_as_float(__float_as_uint(x) & TF32_CUT); }
 __device__ __forceinline__ float bf_lo(uint32_t pair) { return __uint_as_float(pair << 16); }          // element 0 of a bf16 pair
 __device__ __forceinline__ float bf_hi(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }  // element 1
 __device__ __forceinline__ uint32_t pack_bf16(float x0, float x1) {
@@ -175,22 +176,26 @@ __device__ __forceinline__ uint32_t fresh_address(const void* values, int row_by
 // ---------------------------------------------------------------- one pass over a tile
 // acc[n] = S Q[n]. With FOLD the tile becomes gamma S + sum_j wv_j k_j^T in place (wv: three bf16 terms of the weighted
 // values as A fragments over 16 records; key_lane: this lane's ldmatrix address of chunk 0), M times 16 records.
+// cut: TF32_CUT that the compiler does not know; else it feeds S uncut, which a tensor core takes for the same, and moves every
+// element into place first.
 template <int NT, int M, bool FOLD>
 __device__ __forceinline__ void tile_pass(float* tile, const uint32_t (&q)[NT][16], float (&acc)[NT][4], int lane, float gamma,
-                                          const uint32_t (&wv)[M][3][4], const uint32_t (&key_lane)[M]) {
+                                          const uint32_t (&wv)[M][3][4], const uint32_t (&key_lane)[M], uint32_t cut = TF32_CUT) {
   const int g = lane >> 2, c = lane & 3;
   float4* row0 = reinterpret_cast<float4*>(tile + g * KEYS) + c;
   float4* row1 = row0 + 8 * KEYS / 4;
-  float hi[2][NT][4], lo[2][NT][4];  // two chains each: an mma waits for the one before it in its chain
+  constexpr int CHAINS = NT == 1 ? 2 : 1;  // of each kind: an mma waits for the one before it in its chain
+  float hi[CHAINS][NT][4], lo[CHAINS][NT][4];
 #pragma unroll
   for (int n = 0; n < NT; n++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) hi[0][n][e] = lo[0][n][e] = hi[1][n][e] = lo[1][n][e] = 0.f;
+    for (int e = 0; e < 4; e++) hi[0][n][e] = lo[0][n][e] = hi[CHAINS - 1][n][e] = lo[CHAINS - 1][n][e] = 0.f;
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     float4 s0 = row0[i * 4], s1 = row1[i * 4];
-    float4 h0 = make_float4(tf32_hi(s0.x), tf32_hi(s0.y), tf32_hi(s0.z), tf32_hi(s0.w));
-    float4 h1 = make_float4(tf32_hi(s1.x), tf32_hi(s1.y), tf32_hi(s1.z), tf32_hi(s1.w));
+    auto high = [&](float x) { return __uint_as_float(bits(x) & cut); };
+    float4 h0 = make_float4(high(s0.x), high(s0.y), high(s0.z), high(s0.w));
+    float4 h1 = make_float4(high(s1.x), high(s1.y), high(s1.z), high(s1.w));
     float4 l0 = make_float4(s0.x - h0.x, s0.y - h0.y, s0.z - h0.z, s0.w - h0.w);
     float4 l1 = make_float4(s1.x - h1.x, s1.y - h1.y, s1.z - h1.z, s1.w - h1.w);
 #pragma unroll
@@ -199,8 +204,8 @@ __device__ __forceinline__ void tile_pass(float* tile, const uint32_t (&q)[NT][1
       uint32_t b0 = p0 << 16, b1 = p0 & 0xffff0000u, b2 = p1 << 16, b3 = p1 & 0xffff0000u;
       mma_tf32(hi[0][n], bits(h0.x), bits(h1.x), bits(h0.y), bits(h1.y), b0, b1);
       mma_tf32(lo[0][n], bits(l0.x), bits(l1.x), bits(l0.y), bits(l1.y), b0, b1);
-      mma_tf32(hi[1][n], bits(h0.z), bits(h1.z), bits(h0.w), bits(h1.w), b2, b3);
-      mma_tf32(lo[1][n], bits(l0.z), bits(l1.z), bits(l0.w), bits(l1.w), b2, b3);
+      mma_tf32(hi[CHAINS - 1][n], bits(h0.z), bits(h1.z), bits(h0.w), bits(h1.w), b2, b3);
+      mma_tf32(lo[CHAINS - 1][n], bits(l0.z), bits(l1.z), bits(l0.w), bits(l1.w), b2, b3);
     }
     if constexpr (FOLD) {
       // The sum over records starts at zero and joins the state with one rounded fma: tensor-core additions cut instead
@@ -223,7 +228,7 @@ __device__ __forceinline__ void tile_pass(float* tile, const uint32_t (&q)[NT][1
 #pragma unroll
   for (int n = 0; n < NT; n++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) acc[n][e] = (hi[0][n][e] + hi[1][n][e]) + (lo[0][n][e] + lo[1][n][e]);
+    for (int e = 0; e < 4; e++) acc[n][e] = CHAINS == 1 ? hi[0][n][e] + lo[0][n][e] : (hi[0][n][e] + hi[CHAINS - 1][n][e]) + (lo[0][n][e] + lo[CHAINS - 1][n][e]);
 }
 
 // G^T = Q K^T: rows are queries (n = 8 per q set), columns records. Fragments come out in the layout in which the

@@ -52,7 +52,6 @@ __device__ __forceinline__ Share tile_share(const Rows& rows, const Cursors& cur
   return k;
 }
 
-__device__ __forceinline__ float quick_silu(float x) { return __fdividef(x, 1.f + __expf(-x)); }
 
 // Eight channels of token i of a row.
 __device__ __forceinline__ uint4 raw8(const Replay& state, const Share& k, const Mat& fresh, int cols, int i, int channel) {
