@@ -108,6 +108,9 @@ func (d *Device) MemoryFree() int64 {
 	return free
 }
 
+// MemoryTaken is the bytes on the device and of pinned memory that were asked for and not freed, by the device's own books.
+func (d *Device) MemoryTaken() (device, pinned int64) { return d.memory.taken() }
+
 // Alloc returns zeroed memory, 256-byte aligned; zero bytes give a nil buffer.
 func (d *Device) Alloc(bytes int64) (kernels.Buffer, error) {
 	d.use()

@@ -86,6 +86,17 @@ func (m *memory) allocHost(bytes int64) ([]byte, error) {
 	return b, nil
 }
 
+// taken is what was asked for and not freed.
+func (m *memory) taken() (device, pinned int64) {
+	for _, bytes := range m.blocks {
+		device += bytes
+	}
+	for _, b := range m.pinned {
+		pinned += int64(len(b))
+	}
+	return device, pinned
+}
+
 // isPinned reports whether copies of b may be asynchronous.
 func (m *memory) isPinned(b []byte) bool {
 	at := address(b)

@@ -38,7 +38,7 @@ func families(short bool) []family {
 
 // Run runs every operation of the device that open returns. It opens one a family of operations and closes it.
 func Run(t *testing.T, open func(t testing.TB) kernels.Device) {
-	RunPart(t, Part{0, 1}, open)
+	runTable(t, families(testing.Short()), open)
 }
 
 // Part is every Count-th case of each family, from case Index on; all indices below Count together are the whole table.
@@ -53,13 +53,13 @@ func ParsePart(text string) (p Part, err error) {
 	return p, nil
 }
 
-// RunPart runs one part of what Run runs.
+// RunPart runs one part of what Run runs, all of it on one device: under tools that take long to open one.
 func RunPart(t *testing.T, p Part, open func(t testing.TB) kernels.Device) {
-	table := families(testing.Short())
-	for i := range table {
-		table[i].cases = p.of(table[i].cases)
+	dev := open(t)
+	for _, f := range families(testing.Short()) {
+		t.Run(f.name, func(t *testing.T) { runCases(t, p.of(f.cases), dev) })
 	}
-	runTable(t, table, open)
+	closed(t, dev)
 }
 
 func (p Part) of(all []testcase) (some []testcase) {
@@ -79,13 +79,22 @@ func runTable(t *testing.T, table []family, open func(t testing.TB) kernels.Devi
 	for _, f := range table {
 		t.Run(f.name, func(t *testing.T) {
 			dev := open(t)
-			for _, c := range f.cases {
-				t.Run(c.name, func(t *testing.T) { c.on(t, dev) })
-			}
-			if err := dev.Close(); err != nil {
-				t.Errorf("close: %v", err)
-			}
+			runCases(t, f.cases, dev)
+			closed(t, dev)
 		})
+	}
+}
+
+// runCases runs some cases of a family.
+func runCases(t *testing.T, some []testcase, dev kernels.Device) {
+	for _, c := range some {
+		t.Run(c.name, func(t *testing.T) { c.on(t, dev) })
+	}
+}
+
+func closed(t *testing.T, dev kernels.Device) {
+	if err := dev.Close(); err != nil {
+		t.Errorf("close: %v", err)
 	}
 }
 
