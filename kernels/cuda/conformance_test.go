@@ -38,3 +38,12 @@ func conform(t *testing.T, act kernels.DType) {
 	}
 	kerneltest.RunPart(t, p, open)
 }
+
+// Few processors take the kernels that many rows take.
+func TestConformanceManyRows(t *testing.T) {
+	kerneltest.RunFamily(t, "ssm", func(t testing.TB) kernels.Device {
+		d := openFor(t, kernels.BF16).(*Device)
+		d.ops.ssm.scans.processors = 1
+		return d
+	})
+}

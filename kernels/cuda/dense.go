@@ -9,14 +9,15 @@ import (
 
 // denseKernels are those of src/dense.cu.
 type denseKernels struct {
-	scatter, embed, norm, activate, addGated driver.Function
-	gather                                   [3]driver.Function // by units of 16, 4 and 2 bytes
+	scatter, embed, norm, addGated driver.Function
+	activate, activateMany         driver.Function
+	gather                         [3]driver.Function // by units of 16, 4 and 2 bytes
 }
 
 func (k *denseKernels) load(l *loader) error {
 	l.open("dense")
 	k.scatter, k.embed, k.norm = l.kernel("scatter", 0), l.active("embed", 0), l.active("norm", 0)
-	k.activate, k.addGated = l.active("activate", 0), l.active("add_gated", 0)
+	k.activate, k.activateMany, k.addGated = l.active("activate", 0), l.kernel("activate_many", 0), l.active("add_gated", 0)
 	k.gather = [3]driver.Function{l.kernel("gather_16", 0), l.kernel("gather_4", 0), l.kernel("gather_2", 0)}
 	return nil
 }
@@ -100,8 +101,8 @@ func (o *ops) Norm(p kernels.Norm) {
 	launch(o, o.dense.norm, line(p.X.Rows, threads), k)
 }
 
-// pieceCols is the columns that a block of an elementwise kernel does.
-const pieceCols = 2048
+// pieceCols is the columns that a block of an elementwise kernel does, activateRows the rows where there are manyRows.
+const pieceCols, activateRows, manyRows = 2048, 4, 1024
 
 // Activate applies an MLP's nonlinearity.
 func (o *ops) Activate(p kernels.Activate) {
@@ -110,12 +111,15 @@ func (o *ops) Activate(p kernels.Activate) {
 	o.is(p.X, "X")
 	o.is(p.Y, "Y")
 	type params struct {
-		x, y             mat
-		cols, kind, wide int32
-		_                int32
+		x, y                   mat
+		cols, kind, wide, rows int32
 	}
-	launch(o, o.dense.activate, grid(ceil(p.Y.Cols, pieceCols), p.Y.Rows, 1, 256),
-		params{x: matOf(p.X), y: matOf(p.Y), cols: int32(p.Y.Cols), kind: int32(p.Kind), wide: wide(p.Y.Cols, p.X, p.Y)})
+	k := params{matOf(p.X), matOf(p.Y), int32(p.Y.Cols), int32(p.Kind), wide(p.Y.Cols, p.X, p.Y), int32(p.Y.Rows)}
+	f, c := o.dense.activate, grid(ceil(p.Y.Cols, pieceCols), p.Y.Rows, 1, 256)
+	if k.wide == 1 && p.Y.Rows >= manyRows && o.dev.act == kernels.BF16 {
+		f, c = o.dense.activateMany, grid(ceil(p.Y.Cols, pieceCols), ceil(p.Y.Rows, activateRows), 1, 256)
+	}
+	launch(o, f, c, k)
 }
 
 // AddGated adds gated rows.

@@ -89,7 +89,7 @@ func (r *scanRig) mamba2(d kernels.Mamba2Dims, count, n int) scanCase {
 			o := r.dev.ops
 			o.mamba2Slices(p, func(k mamba2Params, rows kernels.Rows, _, _ int) { o.mamba2Recur(d, k, rows) })
 		},
-		func(kernels.Ops) { r.dev.ops.mamba2Norm(p) },
+		func(kernels.Ops) { r.dev.ops.mamba2ScanNorm(p) },
 	}
 	return c
 }
@@ -117,7 +117,9 @@ func (r *scanRig) delta(d kernels.DeltaDims, count, n int) scanCase {
 	c.parts = []func(kernels.Ops){
 		part(func(k deltaParams, rows kernels.Rows, from, to int) { o.deltaConvolve(d, k, rows, from, to) }),
 		part(func(k deltaParams, rows kernels.Rows, from, to int) { o.deltaPrepare(d, k, rows, from, to) }),
-		part(func(k deltaParams, rows kernels.Rows, _, _ int) { o.deltaRecur(d, k, rows) }),
+		part(func(k deltaParams, rows kernels.Rows, _, _ int) {
+			o.deltaRecur(d, k, rows)
+		}),
 		func(kernels.Ops) { o.deltaNorm(p) },
 	}
 	return c

@@ -138,7 +138,7 @@ func (o *ops) Mamba2Scan(p kernels.Mamba2) {
 		o.mamba2Walk(p, modeScan)
 	}
 	o.convTail(p.Rows, p.Cursors, p.State, p.XBC, p.Dims.Conv(), p.Dims.Taps)
-	o.mamba2Norm(p)
+	o.mamba2ScanNorm(p)
 }
 
 // Mamba2Fold folds the committed records of prefill rows.

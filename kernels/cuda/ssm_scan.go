@@ -10,8 +10,8 @@ import (
 // scanKernels are those of src/mamba2_scan.cu and src/delta_scan.cu: prefill by chunks of tokens on tensor cores.
 type scanKernels struct {
 	mamba2 struct {
-		convolve                           driver.Function
-		narrow32, wide32, narrow40, wide40 scanKernel
+		convolve, norm driver.Function
+		scan64, scan80 scanKernel
 	}
 	delta struct {
 		convolve, prepare, norm driver.Function
@@ -24,58 +24,48 @@ type scanKernels struct {
 
 // scanKernel is one that goes through the chunks of a row.
 type scanKernel struct {
-	function        driver.Function
-	columns, shared int // value columns a block; bytes of shared memory
+	function                 driver.Function
+	columns, threads, shared int // value columns a block; threads; bytes of shared memory
 }
 
 // Sizes of src/scan.cuh and src/delta_scan.cu.
 const (
-	scanScratch  = 256 << 20 // for the tokens of one launch; more take several
+	scanScratch  = 320 << 20 // for the tokens of one launch; more take several
 	scanChunk    = 64
-	convTokens   = 32
 	scanMatrices = 2 * scanChunk * scanChunk * 2 // T and M of a tile
 	scanSums     = 2 * scanChunk * 4
-	preparation  = 2*scanChunk*keyBytes + 2*scanChunk*(scanChunk+4)*4 + 2*scanSums + 2*scanChunk*4
+	scanTimes    = 4 * scanChunk * 4
+	preparation  = 2*scanChunk*(scanChunk+4)*4 + 128 + 4*scanChunk*4
 )
-
-// pitch is the bytes of a row of n numbers in shared memory; as in src/scan.cuh.
-func pitch(n int) int { return (n*2/16 | 1) * 16 }
 
 func (k *scanKernels) load(l *loader) {
 	k.processors = l.dev.gpu.Processors
 	l.open("mamba2_scan")
 	m := &k.mamba2
-	m.convolve = l.kernel("mamba2_scan_convolve", 0)
-	m.narrow32, m.wide32 = l.mamba2Scan("mamba2_scan_32_1", 32), l.mamba2Scan("mamba2_scan_32_2", 64)
-	m.narrow40, m.wide40 = l.mamba2Scan("mamba2_scan_40_1", 40), l.mamba2Scan("mamba2_scan_40_2", 80)
+	m.convolve, m.norm = l.kernel("mamba2_scan_convolve", 0), l.kernel("mamba2_scan_norm", 0)
+	m.scan64, m.scan80 = l.mamba2Scan("mamba2_scan_64", 64), l.mamba2Scan("mamba2_scan_80", 80)
 	l.open("delta_scan")
 	d := &k.delta
 	d.convolve, d.prepare, d.norm = l.kernel("delta_scan_convolve", 0), l.kernel("delta_scan_prepare", preparation), l.kernel("delta_scan_norm", 0)
-	d.narrow, d.wide = l.deltaScan("delta_scan_1", 32), l.deltaScan("delta_scan_2", 64)
+	d.narrow, d.wide = l.deltaScan("delta_scan_1", 64), l.deltaScan("delta_scan_2", 128)
 	k.scratch = l.scratch(scanScratch)
 }
 
 // mamba2Scan finds the kernel; the size is that of Shape in src/mamba2_scan.cu.
 func (l *loader) mamba2Scan(name string, columns int) scanKernel {
-	stage := scanChunk * (2*keyBytes + pitch(columns))
-	shared := 2*stage + 2*stepKeys*pitch(columns) + 2*3*scanChunk*4
-	return scanKernel{l.kernel(name, shared), columns, shared}
+	shared := (3*stepKeys+2*columns)*scanChunk*2 + 2*columns*stepKeys*2 + 2*scanTimes + 3*8
+	return scanKernel{l.kernel(name, shared), columns, 128, shared}
 }
 
 // deltaScan finds the kernel; the size is that of Shape in src/delta_scan.cu.
 func (l *loader) deltaScan(name string, columns int) scanKernel {
-	stage := scanChunk*(2*keyBytes+2*pitch(scanChunk)+pitch(columns)) + scanSums
-	shared := 2*stage + 2*stepKeys*pitch(columns) + 2*scanChunk*pitch(columns)
-	return scanKernel{l.kernel(name, shared), columns, shared}
+	shared := 2*((2*stepKeys+columns)*scanChunk*2+scanMatrices+scanSums) + 2*8
+	return scanKernel{l.kernel(name, shared), columns, columns * 2, shared}
 }
 
-// config is the launch for rows of heads of dim value columns; four warps have 32 or 40 of them.
+// config is the launch for rows of heads of dim value columns.
 func (k *scanKernel) config(heads, dim, rows int) driver.Config {
-	threads := 128
-	if k.columns >= 64 {
-		threads = 256
-	}
-	c := grid(heads*dim/k.columns, rows, 1, threads)
+	c := grid(heads*dim/k.columns, rows, 1, k.threads)
 	c.Shared = uint32(k.shared)
 	return c
 }
@@ -83,14 +73,16 @@ func (k *scanKernel) config(heads, dim, rows int) driver.Config {
 // chunks reports whether the scans go by chunks.
 func (o *ops) chunks() bool { return o.dev.act == kernels.BF16 && !o.dev.walkScans }
 
-// tokenSlices calls run for as many tokens of the batch at a time as scratch memory has room for, with perTile bytes for
-// every chunk and perToken for every token. Many short rows go group by group, since every row begins a tile.
-func tokenSlices(r kernels.Rows, perToken, perTile int, run func(r kernels.Rows, from, to int)) {
-	rows := r.Count
-	if perTile > 0 {
-		rows = min(rows, scanScratch/4/perTile)
+// tokenSlices calls run for equal parts of the batch's tokens that scratch memory has room for, with perTile bytes for
+// every chunk. Many short rows go group by group, since every row begins a tile.
+func tokenSlices(r kernels.Rows, perTile int, run func(r kernels.Rows, from, to int)) {
+	rows := min(r.Count, scanScratch/4/perTile)
+	each := (scanScratch/perTile - rows - 1) * scanChunk
+	parts := 1 // a power of two: rows of equal length mostly stay whole
+	for parts*each < r.Tokens {
+		parts *= 2
 	}
-	each := (scanScratch - (rows+1)*perTile) * scanChunk / (perToken*scanChunk + perTile) &^ (scanChunk - 1)
+	each = ceil(ceil(r.Tokens, parts), scanChunk) * scanChunk
 	for row := 0; row < r.Count; row += rows {
 		part := r
 		part.Count = min(rows, r.Count-row)
@@ -103,20 +95,12 @@ func tokenSlices(r kernels.Rows, perToken, perTile int, run func(r kernels.Rows,
 
 func ints(b kernels.Buffer, from, n int) kernels.Buffer { return b.Slice(int64(4*from), int64(4*n)) }
 
-// tiles bounds the numbers of tiles of n tokens of the rows (src/scan.cuh).
-func tiles(rows kernels.Rows, from, to, n int) int { return ceil(to-from, n) + rows.Count }
+// tiles bounds the numbers of tiles of the rows (src/scan.cuh).
+func tiles(rows kernels.Rows, from, to int) int { return ceil(to-from, scanChunk) + rows.Count }
 
-// pick is the kernel whose blocks share loads, if they are enough for all processors.
-func (k *scanKernels) pick(narrow, wide *scanKernel, columns int) *scanKernel {
-	if columns/wide.columns >= k.processors {
-		return wide
-	}
-	return narrow
-}
-
-// convolution is the launch over tiles of a slice's tokens: 128 threads of eight channels.
+// convolution is the launch over halves of the tiles of a slice's tokens: 128 threads of eight channels.
 func convolution(channels int, r kernels.Rows, from, to int) driver.Config {
-	return grid(ceil(channels, 1024), tiles(r, from, to, convTokens), 1, 128)
+	return grid(ceil(channels, 1024), 2*tiles(r, from, to), 1, 128)
 }
 
 // mamba2Chunks is the recurrence over prefill rows, chunk by chunk.
@@ -129,7 +113,7 @@ func (o *ops) mamba2Chunks(p kernels.Mamba2) {
 
 // mamba2Slices calls run for the parts of a batch that scratch memory has room for.
 func (o *ops) mamba2Slices(p kernels.Mamba2, run func(k mamba2Params, r kernels.Rows, from, to int)) {
-	tokenSlices(p.Rows, p.Dims.Conv()*2, 0, func(r kernels.Rows, from, to int) {
+	tokenSlices(p.Rows, p.Dims.Conv()*scanChunk*2+p.Dims.Heads*scanTimes, func(r kernels.Rows, from, to int) {
 		p.Rows = r
 		k := mamba2Of(p, modeScan)
 		k.query, k.row0, k.row1 = addr(o.ssm.scans.scratch), int32(from), int32(to)
@@ -138,17 +122,28 @@ func (o *ops) mamba2Slices(p kernels.Mamba2, run func(k mamba2Params, r kernels.
 }
 
 func (o *ops) mamba2Convolve(d kernels.Mamba2Dims, k mamba2Params, r kernels.Rows, from, to int) {
-	launch(o, o.ssm.scans.mamba2.convolve, convolution(d.Conv(), r, from, to), k)
+	c := convolution(d.Conv(), r, from, to)
+	c.Grid[0] += uint32(ceil(d.Heads, 16)) // time steps
+	launch(o, o.ssm.scans.mamba2.convolve, c, k)
 }
 
 func (o *ops) mamba2Recur(d kernels.Mamba2Dims, k mamba2Params, r kernels.Rows) {
 	m := &o.ssm.scans.mamba2
-	narrow, wide := &m.narrow32, &m.wide32
+	s := &m.scan64
 	if d.HeadDim == 80 {
-		narrow, wide = &m.narrow40, &m.wide40
+		s = &m.scan80
 	}
-	s := o.ssm.scans.pick(narrow, wide, d.Inner()*r.Count)
 	launch(o, s.function, s.config(d.Heads, d.HeadDim, r.Count), k)
+}
+
+// mamba2ScanNorm normalises what the recurrence left in Out for many tokens: a warp has four of a group at a time.
+func (o *ops) mamba2ScanNorm(p kernels.Mamba2) {
+	size := p.Dims.Inner() / p.Dims.Groups
+	if o.dev.act != kernels.BF16 || size > 1024 || wide(size, p.Z, p.Out) == 0 || p.NormW.Addr%16 != 0 {
+		o.mamba2Norm(p)
+		return
+	}
+	launch(o, o.ssm.scans.mamba2.norm, grid(ceil(p.Rows.Tokens, 16), p.Dims.Groups, 1, 128), mamba2Of(p, modeScan))
 }
 
 // deltaChunks is the mixer over prefill rows, chunk by chunk.
@@ -164,12 +159,12 @@ func (o *ops) deltaChunks(p kernels.Delta) {
 // deltaSlices calls run for the parts of a batch that scratch memory has room for.
 func (o *ops) deltaSlices(p kernels.Delta, run func(k deltaParams, r kernels.Rows, from, to int)) {
 	d := p.Dims
-	tokenSlices(p.Rows, d.Conv()*2, d.ValueHeads*(scanMatrices+scanSums), func(r kernels.Rows, from, to int) {
+	tokenSlices(p.Rows, d.Conv()*scanChunk*2+d.ValueHeads*(scanMatrices+scanSums), func(r kernels.Rows, from, to int) {
 		p.Rows = r
 		k := deltaOf(p, modeScan)
 		k.query, k.row0, k.row1 = addr(o.ssm.scans.scratch), int32(from), int32(to)
-		k.value = k.query + uint64((to-from)*d.Conv()*2)
-		k.beta = k.value + uint64(tiles(r, from, to, scanChunk)*d.ValueHeads*scanMatrices)
+		k.value = k.query + uint64(tiles(r, from, to)*d.Conv()*scanChunk*2)
+		k.beta = k.value + uint64(tiles(r, from, to)*d.ValueHeads*scanMatrices)
 		run(k, r, from, to)
 	})
 }
@@ -180,13 +175,16 @@ func (o *ops) deltaConvolve(d kernels.DeltaDims, k deltaParams, r kernels.Rows, 
 
 // deltaPrepare computes what chunks need that does not depend on the state.
 func (o *ops) deltaPrepare(d kernels.DeltaDims, k deltaParams, r kernels.Rows, from, to int) {
-	c := grid(d.KeyHeads, tiles(r, from, to, scanChunk), 1, 128)
+	c := grid(d.KeyHeads*ceil(d.ValueHeads/d.KeyHeads, 2), tiles(r, from, to), 1, 128)
 	c.Shared = preparation
 	launch(o, o.ssm.scans.delta.prepare, c, k)
 }
 
 func (o *ops) deltaRecur(d kernels.DeltaDims, k deltaParams, r kernels.Rows) {
-	s := o.ssm.scans.pick(&o.ssm.scans.delta.narrow, &o.ssm.scans.delta.wide, d.Values()*r.Count)
+	s := &o.ssm.scans.delta.wide // its blocks share loads
+	if 2*d.ValueHeads*r.Count <= o.ssm.scans.processors {
+		s = &o.ssm.scans.delta.narrow
+	}
 	launch(o, s.function, s.config(d.ValueHeads, d.ValueDim, r.Count), k)
 }
 

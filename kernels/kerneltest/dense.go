@@ -20,6 +20,11 @@ func denseCases() []testcase {
 		add(fmt.Sprintf("gather %dx%d", n[0], n[1]), func(b *bench) { gatherCase(b, n[0], n[1]) })
 		add(fmt.Sprintf("add gated %dx%d", n[0], n[1]), func(b *bench) { addGatedCase(b, n[0], n[1]) })
 	}
+	for _, n := range [][2]int{{1025, 24}, {1024, 1048}} { // prompts
+		add(fmt.Sprintf("norm %dx%d", n[0], n[1]), func(b *bench) { normCase(b, n[0], n[1], false) })
+		add(fmt.Sprintf("norm add %dx%d", n[0], n[1]), func(b *bench) { normCase(b, n[0], n[1], true) })
+		add(fmt.Sprintf("activate %dx%d", n[0], n[1]), func(b *bench) { activateCase(b, n[0], n[1]) })
+	}
 	for _, t := range weightTypes {
 		for _, n := range [][3]int{{0, 4, 4}, {1, 1, 1}, {2, 3, 5}, {3, 63, 65}, {5, 127, 33}, {17, 130, 50}, {4, 256, 64}, {64, 96, 40}, {1, 515, 7}} {
 			add(fmt.Sprintf("linear %s %dx%dx%d", t, n[0], n[1], n[2]), func(b *bench) { linearCase(b, t, n[0], n[1], n[2]) })

@@ -13,64 +13,67 @@
 // Floor of 16/32 heads of 128 (q4b), 2,048 tokens: 34 MB q, k, v, 17 MB T, M and L, 17 MB out, 17 us at 4.1 TB/s;
 // 12 GFLOP as issued (both terms), 15 us at 788 TFLOP/s. mma.sync reaches some 60 % of that rate.
 #include "delta.cuh"
+#include "pieces.cuh"
 #include "scan.cuh"
 
 namespace {
 
-// What a chunk of a value head leaves for the recurrence: T and M, float16, what lies above the diagonal of 16 x 16 blocks
-// unwritten; and L in units of log 2 with the decay behind every token.
-constexpr int MATRIX = CHUNK * CHUNK * 2, TILE = 2 * MATRIX;
+// What a chunk of a value head leaves for the recurrence: T^T and M, float16, pieces of 64 rows; and the decay up to and
+// behind every token.
+constexpr int MATRIX = CHUNK * CHUNK * 2, TILE = 2 * MATRIX, PAIR = 2 * PIECE;
 struct Sum {
-  float until[CHUNK], after[CHUNK];
+  float since[CHUNK], after[CHUNK];
 };
 
 __device__ __forceinline__ uint8_t* tile_of(const Delta& p, int tile, int head) { return at<uint8_t>(p.value) + ((int64_t)tile * p.value_heads + head) * TILE; }
 __device__ __forceinline__ Sum* sum_of(const Delta& p, int tile, int head) { return at<Sum>(p.beta) + (int64_t)tile * p.value_heads + head; }
 
+// Where the piece of a tile lies whose first channel this is. A piece of k lies in front of that of q.
+__device__ __forceinline__ uint8_t* piece_of(const Delta& p, int tile, int channel) {
+  uint8_t* const all = at<uint8_t>(p.query) + (int64_t)tile * (p.conv() / 8) * PIECE;
+  if (channel >= 2 * p.keys()) return all + channel / 8 * PIECE;
+  return channel >= p.keys() ? all + (channel - p.keys()) / 8 * PAIR : all + channel / 8 * PAIR + PIECE;
+}
+
 // ---------------------------------------------------------------- convolution
 // q and k become unit vectors, k rounded as its record, q divided by sqrt(128). Sixteen lanes have a head.
 __device__ void convolve_scan(const Delta& p) {
-  convolve_tile(p.rows, p.cursors, p.state, p.qkv, p.conv(), p.conv_w, 0, p.row0, p.row1, [&](int token, int channel, bool mine, float (&y)[8]) {
-    float sum = 0.f;
-#pragma unroll
-    for (int e = 0; e < 8; e++) sum = fmaf(y[e], y[e], sum);
-#pragma unroll
-    for (int o = 1; o < 16; o *= 2) sum += __shfl_xor_sync(~0u, sum, o);
+  auto pack = [&](int channel, float(&y)[8]) {
     const bool query = channel < p.keys(), key = !query && channel < 2 * p.keys();
-    const float f = query || key ? rsqrtf(sum + 1e-6f) * (query ? 0.08838834764831845f : 1.f) : 1.f;
+    float f = 1.f;
+    if (__any_sync(~0u, query || key)) {
+      float sum = 0.f;
+#pragma unroll
+      for (int e = 0; e < 8; e++) sum = fmaf(y[e], y[e], sum);
+#pragma unroll
+      for (int o = 1; o < 16; o *= 2) sum += __shfl_xor_sync(~0u, sum, o);
+      if (query || key) f = rsqrtf(sum + 1e-6f) * (query ? 0.08838834764831845f : 1.f);
+    }
     uint32_t w[4];
 #pragma unroll
     for (int e = 0; e < 4; e++) {
       float u = y[2 * e] * f, v = y[2 * e + 1] * f;
       if (key) u = widen(narrow<bf16>(u)), v = widen(narrow<bf16>(v));
-      w[e] = pack_f16(saturate_f16(u), saturate_f16(v));
+      w[e] = saturated(u, v);
     }
-    if (mine) *reinterpret_cast<uint4*>(at<uint16_t>(p.query) + (int64_t)token * p.conv() + channel) = make_uint4(w[0], w[1], w[2], w[3]);
-  });
-}
-
-// Asks for the tokens at, at + 1, ... of the launch: COLS numbers from a column on; zeros behind n tokens.
-template <int COLS, int THREADS>
-__device__ __forceinline__ void request(const Delta& p, uint8_t* to, int token, int n, int column) {
-  constexpr int PIECES = COLS / 8;
-  const uint16_t* source = at<const uint16_t>(p.query) + (int64_t)token * p.conv() + column;
-  for (int idx = threadIdx.x; idx < CHUNK * PIECES; idx += THREADS) {
-    int i = idx / PIECES, piece = idx % PIECES;
-    cp_async16_if(to + i * pitch(COLS) + piece * 16, source + (i < n ? i : 0) * (int64_t)p.conv() + piece * 8, i < n);
-  }
+    return make_uint4(w[0], w[1], w[2], w[3]);
+  };
+  convolve_tile(p.rows, p.cursors, p.state, p.qkv, p.conv(), p.conv_w, 0, p.row0, p.row1, pack, [&](int tile, int channel) { return piece_of(p, tile, channel); });
 }
 
 // ---------------------------------------------------------------- chunks without the state
 constexpr int PREPARE_THREADS = 128, LINE = CHUNK + 4;  // floats of a row of A
 struct Prepare {
-  alignas(16) uint8_t k[CHUNK * KEY_ROW], q[CHUNK * KEY_ROW];
-  float a[2][CHUNK * LINE];
-  Sum sum[2];
-  float beta[2][CHUNK];
+  union {
+    alignas(128) uint8_t keys[KEYS / 8 * PAIR];  // k and q
+    float a[2][CHUNK * LINE];                    // when the pairs are in registers
+  };
+  uint64_t barrier;
+  float until[2][CHUNK], beta[2][CHUNK];  // until: the running sum in units of log 2
 };
 
 // One warp: decays and betas of n tokens.
-__device__ __forceinline__ void decays(const Delta& p, Sum& sum, float* beta, int token, int n, int head, int lane) {
+__device__ __forceinline__ void decays(const Delta& p, float* until, float* beta, Sum& sum, int token, int n, int head, int lane) {
   float g[2] = {};
 #pragma unroll
   for (int e = 0; e < 2; e++) {
@@ -82,16 +85,23 @@ __device__ __forceinline__ void decays(const Delta& p, Sum& sum, float* beta, in
   }
   Sums sums(g[0], g[1], lane);
 #pragma unroll
-  for (int e = 0; e < 2; e++) sum.until[2 * lane + e] = sums.until[e], sum.after[2 * lane + e] = exp2f(sums.after[e]);
+  for (int e = 0; e < 2; e++) {
+    const int i = 2 * lane + e;
+    until[i] = sums.until[e], sum.since[i] = exp2f(sums.until[e]), sum.after[i] = exp2f(sums.after[e]);
+  }
 }
 
-// A column of the inverse of I + A, the strictly lower triangular a in shared memory, by forward substitution.
+// A column of the inverse of I + A, the strictly lower triangular a in shared memory, by forward substitution; rows
+// from FIRST on, which is no later than the column: above them it is zero.
+template <int FIRST>
 __device__ __forceinline__ void substitute(const float* a, int column, float (&x)[CHUNK]) {
 #pragma unroll
-  for (int i = 0; i < CHUNK; i++) {
+  for (int i = 0; i < FIRST; i++) x[i] = 0.f;
+#pragma unroll
+  for (int i = FIRST; i < CHUNK; i++) {
     float s[4] = {};
 #pragma unroll
-    for (int k = 0; k < i; k += 4) {
+    for (int k = FIRST; k < i; k += 4) {
       const float4 v = *reinterpret_cast<const float4*>(a + i * LINE + k);
       s[0] = fmaf(v.x, x[k], s[0]);
       if (k + 1 < i) s[1] = fmaf(v.y, x[k + 1], s[1]);
@@ -103,263 +113,270 @@ __device__ __forceinline__ void substitute(const float* a, int column, float (&x
 }
 
 // 16 rows of Q K^T or K K^T of a warp, up to the diagonal: blocks of 16 x 8.
-__device__ __forceinline__ void pairs(float (&dots)[CHUNK / 8][4], const uint8_t* left, const uint8_t* keys, int rows, int lane) {
+__device__ __forceinline__ void pairs(float (&dots)[CHUNK / 8][4], uint32_t left, uint32_t keys, int rows, int lane) {
+  left += (rows + (lane & 15)) * 16 + (lane >> 4) * PAIR, keys += ((lane & 7) + (lane >> 4) * 8) * 16 + (lane >> 3 & 1) * PAIR;
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     uint32_t a[4];
-    ldmatrix_x4(a, operand<KEY_ROW>(left, rows, 16 * k, lane));
+    ldmatrix_x4(a, left + 2 * k * PAIR);
 #pragma unroll
     for (int j = 0; j < CHUNK / 16; j++) {
       if (16 * j > rows) break;
       uint32_t b[4];
-      ldmatrix_x4(b, turned<KEY_ROW>(keys, 16 * j, 16 * k, lane));
+      ldmatrix_x4(b, keys + 2 * k * PAIR + j * 256);
       mma_f16(dots[2 * j], a, b[0], b[1]), mma_f16(dots[2 * j + 1], a, b[2], b[3]);
     }
   }
 }
 
 // A of a value head into shared memory, M into its tile.
-__device__ __forceinline__ void weigh(const float (&kk)[CHUNK / 8][4], const float (&qk)[CHUNK / 8][4], const Sum& sum, const float* beta, float* a, uint8_t* m, int rows, int lane) {
+__device__ __forceinline__ void weigh(const float (&kk)[CHUNK / 8][4], const float (&qk)[CHUNK / 8][4], const float* until, const float* beta, float* a, uint8_t* m, int rows, int lane) {
   const int g = lane >> 2, c = lane & 3;
 #pragma unroll
   for (int j = 0; j < CHUNK / 8; j++) {
-    if (8 * j > rows + 8) break;
+    const int from = 8 * j + 2 * c;
+    const float2 since = *reinterpret_cast<const float2*>(until + from);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const int i = rows + g + 8 * half, from = 8 * j + 2 * c;
-      float mixed[2];
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        float decay = from + e <= i ? exp2f(sum.until[i] - sum.until[from + e]) : 0.f;
-        mixed[e] = qk[j][2 * half + e] * decay;
-        a[i * LINE + from + e] = from + e < i ? beta[i] * kk[j][2 * half + e] * decay : 0.f;
+      const int i = rows + g + 8 * half;
+      uint32_t mixed = 0;
+      if (8 * j <= rows + 8) {  // a block of 16 x 16 with the diagonal, or below it
+        const float d0 = from <= i ? exp2f(until[i] - since.x) : 0.f, d1 = from < i ? exp2f(until[i] - since.y) : 0.f;
+        mixed = pack_f16(qk[j][2 * half] * d0, qk[j][2 * half + 1] * d1);
+        const float a0 = from < i ? beta[i] * kk[j][2 * half] * d0 : 0.f, a1 = from + 1 < i ? beta[i] * kk[j][2 * half + 1] * d1 : 0.f;
+        *reinterpret_cast<float2*>(a + i * LINE + from) = make_float2(a0, a1);
       }
-      *reinterpret_cast<uint32_t*>(m + (i * CHUNK + from) * 2) = pack_f16(mixed[0], mixed[1]);
+      *reinterpret_cast<uint32_t*>(m + j * PIECE + i * 16 + c * 4) = mixed;
     }
   }
 }
 
-// A block a tile and key head; 64 threads a value head, two at a time.
+// A column of T, which is a row of its tile.
+__device__ __forceinline__ void store_column(uint8_t* to, const float (&x)[CHUNK], float beta) {
+#pragma unroll
+  for (int i = 0; i < CHUNK; i += 8)
+    *reinterpret_cast<uint4*>(to + i / 8 * PIECE) = make_uint4(pack_f16(x[i] * beta, x[i + 1] * beta), pack_f16(x[i + 2] * beta, x[i + 3] * beta),
+                                                               pack_f16(x[i + 4] * beta, x[i + 5] * beta), pack_f16(x[i + 6] * beta, x[i + 7] * beta));
+}
+
+// A block a tile and two value heads of a key head.
 __device__ void prepare(const Delta& p) {
   extern __shared__ __align__(128) uint8_t smem[];
   Prepare& s = *reinterpret_cast<Prepare*>(smem);
   pdl_begin();
-  const int key_head = blockIdx.x, tile = blockIdx.y, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, per = p.value_heads / p.key_heads;
+  const int tile = blockIdx.y, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, per = p.value_heads / p.key_heads, pairs_of = (per + 1) / 2;
+  const int key_head = blockIdx.x / pairs_of, first = blockIdx.x % pairs_of * 2, count = min(2, per - first), head = key_head * per + first;
   const Share k = tile_share(p.rows, p.cursors, tile, CHUNK, p.row0, p.row1);
   const int n = k.to - k.from;
   if (n <= 0) return;
-  request<KEYS, PREPARE_THREADS>(p, s.q, k.at + k.from, n, key_head * KEYS);
-  request<KEYS, PREPARE_THREADS>(p, s.k, k.at + k.from, n, p.keys() + key_head * KEYS);
-  cp_async_wait_all();
-  __syncthreads();
-  float kk[CHUNK / 8][4] = {}, qk[CHUNK / 8][4] = {};
-  pairs(kk, s.k, s.k, warp * 16, lane);
-  pairs(qk, s.q, s.k, warp * 16, lane);
-  for (int first = 0; first < per; first += 2) {
-    const int count = min(2, per - first), head = key_head * per + first;
-    if (warp < count) decays(p, s.sum[warp], s.beta[warp], k.s.first + k.from, n, head + warp, lane);
-    __syncthreads();
-    for (int v = 0; v < count; v++) weigh(kk, qk, s.sum[v], s.beta[v], s.a[v], tile_of(p, tile, head + v) + MATRIX, warp * 16, lane);
-    __syncthreads();
-    const int mine = threadIdx.x / CHUNK, column = threadIdx.x % CHUNK;
-    if (mine < count) {
-      float x[CHUNK];
-      substitute(s.a[mine], column, x);
-      uint16_t* t = reinterpret_cast<uint16_t*>(tile_of(p, tile, head + mine));
-      const float beta = s.beta[mine][column];
-#pragma unroll
-      for (int i = 0; i < CHUNK; i++) t[i * CHUNK + column] = (uint16_t)pack_f16(x[i] * beta, 0.f);
-      Sum* sum = sum_of(p, tile, head + mine);
-      sum->until[column] = s.sum[mine].until[column], sum->after[column] = s.sum[mine].after[column];
-    }
-    __syncthreads();  // before the next two take the memory
+  if (threadIdx.x == 0) {
+    mbar_init(&s.barrier, 1), mbar_init_fence();
+    mbar_expect(&s.barrier, sizeof s.keys);
+    bulk_load(s.keys, piece_of(p, tile, p.keys() + key_head * KEYS), sizeof s.keys, &s.barrier);
   }
+  if (warp < count) decays(p, s.until[warp], s.beta[warp], *sum_of(p, tile, head + warp), k.s.first + k.from, n, head + warp, lane);
+  __syncthreads();
+  mbar_wait(&s.barrier, 0);
+  {
+    float kk[CHUNK / 8][4] = {}, qk[CHUNK / 8][4] = {};
+    pairs(kk, smem_addr(s.keys), smem_addr(s.keys), warp * 16, lane);
+    pairs(qk, smem_addr(s.keys) + PIECE, smem_addr(s.keys), warp * 16, lane);
+    __syncthreads();
+    for (int v = 0; v < count; v++) weigh(kk, qk, s.until[v], s.beta[v], s.a[v], tile_of(p, tile, head + v) + MATRIX, warp * 16, lane);
+  }
+  __syncthreads();
+  // Half of the warps have little to do: they change places with every tile, for a processor's quarters.
+  const int mine = warp >> 1, column = ((warp ^ tile) & 1) * 32 + lane;
+  if (mine >= count) return;
+  float x[CHUNK];
+  if (column < 32)
+    substitute<0>(s.a[mine], column, x);
+  else
+    substitute<32>(s.a[mine], column, x);
+  store_column(tile_of(p, tile, head + mine) + column * 16, x, s.beta[mine][column]);
 }
 
 // ---------------------------------------------------------------- recurrence
-// Four warps a group of 32 value columns, WP groups.
-template <int WP_>
+// Everything is transposed: a warpgroup has 64 values, the rows of its products; keys and tokens are columns. So what one
+// product leaves in registers is, rounded, the A operand of the next: state, residuals V - exp(L) K S, corrections. K lies
+// above Q in shared memory, so that one product has both with the state.
+template <int GROUPS_>
 struct Shape {
-  static constexpr int NP = 32, NT = NP / 8, COLS = NP * WP_, THREADS = 128 * WP_, ROW = pitch(COLS), MATRIX_ROW = pitch(CHUNK);
-  static constexpr int Q = CHUNK * KEY_ROW, T = 2 * Q, M = T + CHUNK * MATRIX_ROW, V = M + CHUNK * MATRIX_ROW, SUM = V + CHUNK * ROW, STAGE = SUM + sizeof(Sum);
-  static constexpr int HIGH = 2 * STAGE, LOW = HIGH + KEYS * ROW, RESIDUAL = LOW + KEYS * ROW, U = RESIDUAL + CHUNK * ROW;
+  static constexpr int GROUPS = GROUPS_, COLS = 64 * GROUPS;
+  static constexpr int T = KEYS / 8 * PAIR, M = T + MATRIX, V = M + MATRIX, SUM = V + COLS / 8 * PIECE, STAGE = SUM + sizeof(Sum), BARRIERS = 2 * STAGE;
 };
 
-// Asks for what a chunk takes: n tokens from token of the launch on, and its tile.
+// One thread asks for what a chunk takes.
 template <class H>
-__device__ __forceinline__ void request_chunk(const Delta& p, uint8_t* stage, int token, int n, int tile, int head, int column) {
-  const int key = head / (p.value_heads / p.key_heads) * KEYS;
-  request<KEYS, H::THREADS>(p, stage, token, n, p.keys() + key);
-  request<KEYS, H::THREADS>(p, stage + H::Q, token, n, key);
-  request<H::COLS, H::THREADS>(p, stage + H::V, token, n, 2 * p.keys() + column);
-  const uint8_t* matrices = tile_of(p, tile, head);
-  for (int idx = threadIdx.x; idx < TILE / 16; idx += H::THREADS) {
-    int i = idx / 8, piece = idx % 8;  // row i of T, then of M
-    cp_async16(stage + H::T + i * H::MATRIX_ROW + piece * 16, matrices + idx * 16);
-  }
-  const uint8_t* sum = reinterpret_cast<const uint8_t*>(sum_of(p, tile, head));
-  if (threadIdx.x < sizeof(Sum) / 16) cp_async16(stage + H::SUM + threadIdx.x * 16, sum + threadIdx.x * 16);
+__device__ __forceinline__ void request_chunk(const Delta& p, uint8_t* stage, uint64_t* barrier, int tile, int head, int column) {
+  mbar_expect(barrier, H::STAGE);
+  bulk_load(stage, piece_of(p, tile, p.keys() + head / (p.value_heads / p.key_heads) * KEYS), KEYS / 8 * PAIR, barrier);
+  bulk_load(stage + H::T, tile_of(p, tile, head), TILE, barrier);
+  bulk_load(stage + H::V, piece_of(p, tile, 2 * p.keys() + column), H::COLS / 8 * PIECE, barrier);
+  bulk_load(stage + H::SUM, sum_of(p, tile, head), sizeof(Sum), barrier);
 }
 
-// use(t, b0, b1) for the B operands of 16 rows of a matrix [row, column] of a warp's 32 columns.
-template <class H, class Use>
-__device__ __forceinline__ void each_pair(const uint8_t* matrix, int row, int column, int lane, Use use) {
-#pragma unroll
-  for (int t = 0; t < H::NT; t += 2) {
-    uint32_t b[4];
-    ldmatrix_x4_trans(b, operand<H::ROW>(matrix, row, column + 8 * t, lane));
-    use(t, b[0], b[1]), use(t + 1, b[2], b[3]);
-  }
+__device__ __forceinline__ uint32_t product_f16(uint32_t x, uint32_t y) {
+  __half2 v = __hmul2(*reinterpret_cast<__half2*>(&x), *reinterpret_cast<__half2*>(&y));
+  return *reinterpret_cast<uint32_t*>(&v);
 }
 
-// y += a lower triangular matrix of the chunk, 16 rows of it, times x [token, column].
-template <class H>
-__device__ __forceinline__ void lower_product(float (&y)[H::NT][4], const uint8_t* matrix, const uint8_t* x, int rows, int column, int lane) {
+// d (+)= A B: over the columns of b, or over its rows, 16 K of them.
+template <int K, int N>
+__device__ __forceinline__ void multiply_columns(float (&d)[N][4], const uint32_t (&a)[K][4], uint32_t b, int pitch, bool add) {
 #pragma unroll
-  for (int j = 0; j < CHUNK; j += 16) {
-    if (j > rows) break;
-    uint32_t a[4];
-    ldmatrix_x4(a, operand<H::MATRIX_ROW>(matrix, rows, j, lane));
-    each_pair<H>(x, j, column, lane, [&](int t, uint32_t b0, uint32_t b1) { mma_f16(y[t], a, b0, b1); });
-  }
+  for (int k = 0; k < K; k++) group_f16<OVER_COLUMNS>(d, a[k], over_columns(b + 2 * k * pitch, pitch), add || k > 0);
+}
+template <int K, int N>
+__device__ __forceinline__ void multiply_rows(float (&d)[N][4], const uint32_t (&a)[K][4], uint32_t b, int pitch) {
+#pragma unroll
+  for (int k = 0; k < K; k++) group_f16<OVER_ROWS>(d, a[k], over_rows(b + k * 256, pitch), k > 0);
 }
 
-// The state of a warp, with what the products of this scan want of it.
+// The state with K^T (d[0..7]) and Q^T (d[8..15]), the smaller term first.
 template <class H>
-struct Tile : StateTile<H> {
-  using StateTile<H>::s;
-
-  // The two terms of the state into shared memory, [key][column]; at is the lane's first place.
-  __device__ void publish(uint8_t* at) const {
+__device__ __forceinline__ void read_state(float (&d)[16][4], uint32_t (&high)[8][4], uint32_t (&low)[8][4], const float (&s)[16][4], uint32_t stage) {
 #pragma unroll
-    for (int m = 0; m < 2; m++)
+  for (int k = 0; k < 8; k++)
 #pragma unroll
-      for (int t = 0; t < H::NT; t++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          uint32_t* to = reinterpret_cast<uint32_t*>(at + (16 * m + 8 * half) * H::ROW + t * 16);
-          float x = s[m][t][2 * half], y = s[m][t][2 * half + 1];
-          uint32_t high = pack_f16(saturate_f16(x), saturate_f16(y));
-          float2 r = unpack_f16(high);
-          to[0] = high;
-          to[(H::LOW - H::HIGH) / 4] = pack_f16(saturate_f16(x - r.x), saturate_f16(y - r.y));
-        }
-  }
-  // decay S + sum over the chunk of the decayed keys times the corrections.
-  __device__ void advance(const uint8_t* keys, const uint8_t* u, const Sum& sum, int key, int column, float decay, int lane) {
-    const int c = lane & 3;
-    float d[2][H::NT][4] = {};
-#pragma unroll
-    for (int k = 0; k < CHUNK / 16; k++) {
-      uint32_t w[2], a[2][4];
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        const float2 v = *reinterpret_cast<const float2*>(sum.after + 16 * k + 8 * half + 2 * c);
-        w[half] = pack_f16(v.x, v.y);
-      }
-#pragma unroll
-      for (int m = 0; m < 2; m++) {
-        ldmatrix_x4_trans(a[m], turned<KEY_ROW>(keys, 16 * k, key + 16 * m, lane));
-#pragma unroll
-        for (int r = 0; r < 4; r++) a[m][r] = product_f16(a[m][r], w[r >> 1]);
-      }
-      each_pair<H>(u, 16 * k, column, lane, [&](int t, uint32_t b0, uint32_t b1) {
-#pragma unroll
-        for (int m = 0; m < 2; m++) mma_f16(d[m][t], a[m], b0, b1);
-      });
+    for (int r = 0; r < 4; r++) {
+      const float x = s[2 * k + r / 2][r % 2 * 2], y = s[2 * k + r / 2][r % 2 * 2 + 1];
+      high[k][r] = saturated(x, y);
+      const float2 v = unpack_f16(high[k][r]);
+      low[k][r] = saturated(x - v.x, y - v.y);
     }
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-      for (int t = 0; t < H::NT; t++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) s[m][t][e] = fmaf(decay, s[m][t][e], d[m][t][e]);
-  }
-  static __device__ __forceinline__ uint32_t product_f16(uint32_t x, uint32_t y) {
-    __half2 v = __hmul2(*reinterpret_cast<__half2*>(&x), *reinterpret_cast<__half2*>(&y));
-    return *reinterpret_cast<uint32_t*>(&v);
-  }
-};
+  product_fence();
+  multiply_columns(d, low, stage, PAIR, false);
+  multiply_columns(d, high, stage, PAIR, true);
+  product_commit();
+}
 
-// A warp's 16 rows of K S and Q S.
-template <class H>
-__device__ __forceinline__ void read_state(float (&ks)[H::NT][4], float (&qs)[H::NT][4], const uint8_t* smem, const uint8_t* stage, int rows, int column, int lane) {
+// V - exp(L) K S as the A operand of a product over tokens; values is the lane's address for ldmatrix.
+__device__ __forceinline__ void residuals(uint32_t (&r)[4][4], const float (&ks)[16][4], const Sum& sum, uint32_t values, int c) {
 #pragma unroll
-  for (int k = 0; k < 8; k++) {
-    uint32_t key[4], query[4];
-    ldmatrix_x4(key, operand<KEY_ROW>(stage, rows, 16 * k, lane));
-    ldmatrix_x4(query, operand<KEY_ROW>(stage + H::Q, rows, 16 * k, lane));
+  for (int k = 0; k < 4; k++) {
+    uint32_t v[4];
+    ldmatrix_x4_trans(v, values + k * 256);
 #pragma unroll
-    for (int term = 1; term >= 0; term--)
-      each_pair<H>(smem + (term ? H::LOW : H::HIGH), 16 * k, column, lane, [&](int t, uint32_t b0, uint32_t b1) { mma_f16(ks[t], key, b0, b1), mma_f16(qs[t], query, b0, b1); });
+    for (int half = 0; half < 2; half++) {
+      const float2 since = *reinterpret_cast<const float2*>(sum.since + 16 * k + 8 * half + 2 * c);
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const float2 value = unpack_f16(v[2 * half + e]);
+        const float(&x)[4] = ks[2 * k + half];
+        r[k][2 * half + e] = saturated(fmaf(-since.x, x[2 * e], value.x), fmaf(-since.y, x[2 * e + 1], value.y));
+      }
+    }
   }
 }
 
-// Writes a warp's accumulators as 16-bit pairs, one rule for all; to is the lane's first place.
-template <class H, class Pair>
-__device__ __forceinline__ void put(uint8_t* to, Pair pair) {
+// The corrections as A operands: plain, and times the decay behind them.
+__device__ __forceinline__ void corrections(uint32_t (&plain)[4][4], uint32_t (&decayed)[4][4], const float (&u)[8][4], const Sum& sum, int c) {
 #pragma unroll
-  for (int t = 0; t < H::NT; t++)
+  for (int t = 0; t < 8; t++) {
+    const float2 after = *reinterpret_cast<const float2*>(sum.after + 8 * t + 2 * c);
+    const uint32_t w = pack_f16(after.x, after.y);
 #pragma unroll
-    for (int half = 0; half < 2; half++) *reinterpret_cast<uint32_t*>(to + half * 8 * H::ROW + t * 16) = pair(t, half);
+    for (int e = 0; e < 2; e++) {
+      uint32_t& x = plain[t / 2][t % 2 * 2 + e];
+      x = saturated(u[t][2 * e], u[t][2 * e + 1]);
+      decayed[t / 2][t % 2 * 2 + e] = product_f16(x, w);
+    }
+  }
 }
 
-// Barriers of a chunk: before anything of it is read (its copies and the published state are there, all are done with the
-// stage that the next copies go to and with u); when the residuals are there (and all have read the state); when u is
-// there (and all have read the residuals, whose place outputs then pass through).
+// A warp's 16 values of a chunk's outputs into the place of its values, then n tokens of them to out.
+__device__ __forceinline__ void store_outputs(const float (&o)[8][4], uint8_t* place, const Mat& out, int token, int column, int n, int lane) {
+  const uint32_t to = smem_addr(place) + (lane >> 3 & 1) * PIECE + (lane >> 4) * 128 + (lane & 7) * 16;
+#pragma unroll
+  for (int t = 0; t < 8; t += 2) {
+    const uint32_t r[4] = {pack_bf16(o[t][0], o[t][1]), pack_bf16(o[t][2], o[t][3]), pack_bf16(o[t + 1][0], o[t + 1][1]), pack_bf16(o[t + 1][2], o[t + 1][3])};
+    stmatrix_x4_trans(to + t * 128, r);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const int i = 16 * k + (lane >> 1), piece = lane & 1;
+    if (i < n) *reinterpret_cast<uint4*>(row_of<bf16>(out, token + i) + column + piece * 8) = *reinterpret_cast<const uint4*>(place + piece * PIECE + i * 16);
+  }
+}
+
+// One barrier a chunk: all of it is there, and all are done with the stage that the next copies go to.
 template <class H>
 __device__ __forceinline__ void scan(const Delta& p) {
   extern __shared__ __align__(128) uint8_t smem[];
   pdl_begin();
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
   constexpr int SPLIT = KEYS / H::COLS;
-  const int head = blockIdx.x / SPLIT, column0 = head * KEYS + blockIdx.x % SPLIT * H::COLS;
+  const int head = blockIdx.x / SPLIT, column0 = head * KEYS + blockIdx.x % SPLIT * H::COLS, column = column0 + 16 * warp;
   const Share k = share_of(p.rows, p.cursors, blockIdx.y, p.row0, p.row1);
   if (k.from >= k.to) return;
-  const int rows = warp % 4 * 16, keys = warp % 4 * 32, column = warp / 4 * H::NP;  // of the warp
-  const int64_t place = (int64_t)(column0 + column + 2 * c) * KEYS + keys + g;
-  const int own = (rows + g) * H::ROW + (column + 2 * c) * 2;  // the lane's first place among tokens
-  uint8_t* const published = smem + H::HIGH + (keys + g) * H::ROW + (column + 2 * c) * 2;
-  int tile = first_tile(p.rows, blockIdx.y, p.row0, CHUNK);
-  Tile<H> state;
+  const int64_t place = (int64_t)(column + g) * KEYS + 2 * c;
+  const int tile = first_tile(p.rows, blockIdx.y, p.row0, CHUNK);
+  const uint32_t space = smem_addr(smem), own = 2 * warp * PIECE;  // of the warp's values
 
-  request_chunk<H>(p, smem, k.at + k.from, k.to - k.from, tile, head, column0);
-  state.load(block_of(p.state, k.from > 0 || k.s.h > 0 ? k.s.dst : k.s.src) + place);
-  state.publish(published);
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS);
+  if (threadIdx.x == 0) {
+    mbar_init(barriers, 1), mbar_init(barriers + 1, 1), mbar_init_fence();
+    request_chunk<H>(p, smem, barriers, tile, head, column0);
+  }
+  float s[16][4];
+  const float* const before = block_of(p.state, k.from > 0 || k.s.h > 0 ? k.s.dst : k.s.src) + place;
+#pragma unroll
+  for (int t = 0; t < 16; t++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const float2 v = *reinterpret_cast<const float2*>(before + half * 8 * KEYS + 8 * t);
+      s[t][2 * half] = v.x, s[t][2 * half + 1] = v.y;
+    }
   for (int from = k.from, chunk = 0; from < k.to; from += CHUNK, chunk++) {
     const int next = from + CHUNK;
-    const uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
+    uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
+    const uint32_t at = space + (chunk & 1) * H::STAGE;
     const Sum& sum = *reinterpret_cast<const Sum*>(stage + H::SUM);
-    cp_async_wait_all();
     __syncthreads();
-    if (next < k.to) request_chunk<H>(p, smem + (~chunk & 1) * H::STAGE, k.at + next, k.to - next, ++tile, head, column0);
-    float ks[H::NT][4] = {}, o[H::NT][4] = {};
-    read_state<H>(ks, o, smem, stage, rows, column, lane);
-    const float since[2] = {exp2f(sum.until[rows + g]), exp2f(sum.until[rows + g + 8])};
-    put<H>(smem + H::RESIDUAL + own, [&](int t, int half) {
-      float2 v = unpack_f16(*reinterpret_cast<const uint32_t*>(stage + H::V + own + half * 8 * H::ROW + t * 16));
-      return pack_f16(saturate_f16(fmaf(-since[half], ks[t][2 * half], v.x)), saturate_f16(fmaf(-since[half], ks[t][2 * half + 1], v.y)));
-    });
-    __syncthreads();
-    float u[H::NT][4] = {};
-    lower_product<H>(u, stage + H::T, smem + H::RESIDUAL, rows, column, lane);
-    put<H>(smem + H::U + own, [&](int t, int half) { return pack_f16(saturate_f16(u[t][2 * half]), saturate_f16(u[t][2 * half + 1])); });
-    __syncthreads();
+    if (next < k.to && threadIdx.x == 0) request_chunk<H>(p, smem + (~chunk & 1) * H::STAGE, barriers + (~chunk & 1), tile + chunk + 1, head, column0);
+    mbar_wait(barriers + (chunk & 1), chunk >> 1 & 1);
+    uint32_t high[8][4], low[8][4];
+    float d[16][4], u[8][4], o[8][4];
+    read_state<H>(d, high, low, s, at);
+    product_wait<0>();
+    pin(d), pin(high), pin(low);
+    uint32_t r[4][4], plain[4][4], decayed[4][4];
+    residuals(r, d, sum, at + H::V + own + (lane >> 3 & 1) * PIECE + (lane >> 4) * 128 + (lane & 7) * 16, c);
+    product_fence();
+    multiply_rows(u, r, at + H::T, PIECE);
+    product_commit();
 #pragma unroll
-    for (int t = 0; t < H::NT; t++)
+    for (int t = 0; t < 8; t++) {
+      const float2 since = *reinterpret_cast<const float2*>(sum.since + 8 * t + 2 * c);
 #pragma unroll
-      for (int e = 0; e < 4; e++) o[t][e] *= since[e >> 1];
-    lower_product<H>(o, stage + H::M, smem + H::U, rows, column, lane);
-    put<H>(smem + H::RESIDUAL + own, [&](int t, int half) { return pack_bf16(o[t][2 * half], o[t][2 * half + 1]); });
-    __syncwarp();
-    for (int idx = lane; idx < 16 * H::NT; idx += 32) {
-      int i = rows + idx / H::NT, piece = column + idx % H::NT * 8;
-      if (from + i < k.to) *reinterpret_cast<uint4*>(row_of<bf16>(p.out, k.s.first + from + i) + column0 + piece) = *reinterpret_cast<const uint4*>(smem + H::RESIDUAL + i * H::ROW + piece * 2);
+      for (int e = 0; e < 4; e++) o[t][e] = d[8 + t][e] * (e & 1 ? since.y : since.x);
     }
-    state.advance(stage, smem + H::U, sum, keys, column, exp2f(sum.until[CHUNK - 1]), lane);
-    state.publish(published);
+    product_wait<0>();
+    pin(u), pin(r);
+    corrections(plain, decayed, u, sum, c);
+    product_fence();
+    multiply_columns(o, plain, at + H::M, PIECE, true);
+    product_commit();
+    multiply_rows(d, decayed, at, PAIR);
+    product_commit();
+    product_wait<1>();
+    pin(o), pin(plain);
+    store_outputs(o, stage + H::V + own, p.out, k.s.first + from, column, k.to - from, lane);
+    product_wait<0>();
+    pin(d), pin(decayed);
+    const float decay = sum.since[CHUNK - 1];
+#pragma unroll
+    for (int t = 0; t < 16; t++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) s[t][e] = fmaf(decay, s[t][e], d[t][e]);
   }
-  state.store(block_of(p.state, k.s.dst) + place);
+  float* const after = block_of(p.state, k.s.dst) + place;
+#pragma unroll
+  for (int t = 0; t < 16; t++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) *reinterpret_cast<float2*>(after + half * 8 * KEYS + 8 * t) = make_float2(s[t][2 * half], s[t][2 * half + 1]);
 }
 
 // ---------------------------------------------------------------- norm
@@ -367,11 +384,12 @@ __device__ __forceinline__ void scan(const Delta& p) {
 __device__ void norm(const Delta& p) {
   const int column = (blockIdx.y * blockDim.x + threadIdx.x) * 8, token = p.rows.first + blockIdx.x;
   const bool mine = column < p.values();
-  float y[8] = {}, z[8], w[8], sum = 0.f;
+  float y[8] = {}, z[8], w[8];
   if (mine) load8(at<float>(p.norm_w) + column % KEYS, w);
   pdl_begin();
   bf16* out = row_of<bf16>(p.out, token) + column;
   if (mine) load8(out, y), load8(row_of<bf16>(p.z, token) + column, z);
+  float sum = 0.f;
 #pragma unroll
   for (int e = 0; e < 8; e++) sum = fmaf(y[e], y[e], sum);
 #pragma unroll
@@ -379,14 +397,15 @@ __device__ void norm(const Delta& p) {
   if (!mine) return;
   const float f = rsqrtf(sum / KEYS + p.eps);
 #pragma unroll
-  for (int e = 0; e < 8; e++) y[e] *= f * w[e] * silu(z[e]);
+  for (int e = 0; e < 8; e++) y[e] *= f * w[e] * quick_silu(z[e]);
   store8(out, y);
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(CONV_THREADS) delta_scan_convolve(PARAMS(Delta, p)) { convolve_scan(p); }
-extern "C" __global__ void __launch_bounds__(PREPARE_THREADS, 2) delta_scan_prepare(PARAMS(Delta, p)) { prepare(p); }
+extern "C" __global__ void __launch_bounds__(CONV_THREADS, 4) delta_scan_convolve(PARAMS(Delta, p)) { convolve_scan(p); }
+extern "C" __global__ void __launch_bounds__(PREPARE_THREADS, 4) delta_scan_prepare(PARAMS(Delta, p)) { prepare(p); }
+// delta_scan_N: N warpgroups a block.
 extern "C" __global__ void __launch_bounds__(128, 1) delta_scan_1(PARAMS(Delta, p)) { scan<Shape<1>>(p); }
 extern "C" __global__ void __launch_bounds__(256, 1) delta_scan_2(PARAMS(Delta, p)) { scan<Shape<2>>(p); }
 extern "C" __global__ void __launch_bounds__(128) delta_scan_norm(PARAMS(Delta, p)) { norm(p); }

@@ -110,13 +110,14 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_f32(PARAMS(Norm,
 // Activate and AddGated share a shape: block (x, y) does columns [x * 2048, +2048) of row y.
 struct Activate {
   Mat x, y;
-  int cols, kind, wide, pad;  // cols of y; kind as kernels.Activation
+  int cols, kind, wide, rows;  // cols of y; kind as kernels.Activation
 };
 enum { SILU_MUL = 0, RELU2 = 1 };
 constexpr int PIECE = 2048;
 
+template <typename T>
 __device__ __forceinline__ float activated(int kind, float gate, float up) {
-  if (kind == SILU_MUL) return silu(gate) * up;
+  if (kind == SILU_MUL) return (sizeof(T) == 2 ? quick_silu(gate) : silu(gate)) * up;
   float v = fmaxf(gate, 0.f);
   return v * v;
 }
@@ -134,11 +135,38 @@ __device__ void activate(const Activate& p) {
     load8(x + j, a);
     load8(up + j, b);
 #pragma unroll
-    for (int i = 0; i < 8; i++) a[i] = activated(p.kind, a[i], b[i]);
+    for (int i = 0; i < 8; i++) a[i] = activated<T>(p.kind, a[i], b[i]);
     store8(y + j, a);
     return;
   }
-  for (int j = from + threadIdx.x; j < min(from + PIECE, p.cols); j += 256) y[j] = narrow<T>(activated(p.kind, widen(x[j]), widen(up[j])));
+  for (int j = from + threadIdx.x; j < min(from + PIECE, p.cols); j += 256) y[j] = narrow<T>(activated<T>(p.kind, widen(x[j]), widen(up[j])));
+}
+
+// The same of ACTIVATE_ROWS rows at a time, bfloat16 and wide: a thread has all of its loads in flight.
+constexpr int ACTIVATE_ROWS = 4;
+__device__ __forceinline__ uint4 piece(const Mat& m, int row, int column) { return *reinterpret_cast<const uint4*>(row_of<bf16>(m, row) + column); }
+extern "C" __global__ void __launch_bounds__(256) activate_many(PARAMS(Activate, p)) {
+  pdl_begin();
+  const int j = blockIdx.x * PIECE + threadIdx.x * 8, row0 = blockIdx.y * ACTIVATE_ROWS, rows = min(ACTIVATE_ROWS, p.rows - row0);
+  if (j >= p.cols) return;
+  uint4 gates[ACTIVATE_ROWS], ups[ACTIVATE_ROWS];
+#pragma unroll
+  for (int r = 0; r < ACTIVATE_ROWS; r++)
+    if (r < rows) gates[r] = piece(p.x, row0 + r, j);
+  if (p.kind == SILU_MUL) {
+#pragma unroll
+    for (int r = 0; r < ACTIVATE_ROWS; r++)
+      if (r < rows) ups[r] = piece(p.x, row0 + r, p.cols + j);
+  }
+#pragma unroll
+  for (int r = 0; r < ACTIVATE_ROWS; r++) {
+    if (r >= rows) break;
+    float a[8], b[8];
+    load8(reinterpret_cast<const bf16*>(&gates[r]), a), load8(reinterpret_cast<const bf16*>(&ups[r]), b);
+#pragma unroll
+    for (int i = 0; i < 8; i++) a[i] = activated<bf16>(p.kind, a[i], b[i]);
+    store8(row_of<bf16>(p.y, row0 + r) + j, a);
+  }
 }
 extern "C" __global__ void __launch_bounds__(256) activate_bf16(PARAMS(Activate, p)) { activate<bf16>(p); }
 extern "C" __global__ void __launch_bounds__(256) activate_f32(PARAMS(Activate, p)) { activate<float>(p); }

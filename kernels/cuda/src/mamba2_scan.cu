@@ -1,171 +1,163 @@
 // Prefill of a Mamba-2 layer of State 128 in bfloat16 by chunks of 64 tokens (SSD): a convolution over packed rows into
-// scratch memory, then a block for a row, head and COLS value columns that goes through the chunks with the state in
+// scratch memory, then a warpgroup for a row, head and NP value columns that goes through the chunks with the state in
 // registers; then the gated norm (mamba2.cu).
 //
 // Of a chunk, with L the running sum of the log decays dt A:
 //   Y = exp(L_i) (C S) + tril((C_i . B_j) exp(L_i - L_j) dt_j) X + D X,   S' = exp(L_63) S + sum over j of exp(L_63 - L_j) dt_j B_j X_j^T
 // Products take bf16 operands. Where the state is one, or becomes the result, the rounded operand is split in two terms
-// (17 bits): S in the outputs, the weighted B in the state's update. The state itself is float32 and grows by one rounded
+// (17 bits): S in the outputs, the weighted x in the state's update. The state itself is float32 and grows by one rounded
 // fma a chunk.
 //
-// Floor of 96 heads x 80 (8 groups), 2,048 tokens: 40 MB x, B, C and 31 MB y, 17 us at 4.1 TB/s; 19 GFLOP as issued (both
-// terms, half of the pairs), 24 us at 788 TFLOP/s. mma.sync reaches some 60 % of that rate.
+// Floor of 96 heads x 80 (8 groups), 2,048 tokens: 40 MB x, B, C and 31 MB y, 17 us at 4.1 TB/s; 22 GFLOP as issued (both
+// terms, all pairs), 28 us at 788 TFLOP/s.
 #include "mamba2.cuh"
+#include "pieces.cuh"
 #include "scan.cuh"
 
 namespace {
 
-// What the recurrence needs of a chunk's time steps: L in units of log 2, dt, dt times the decay behind it.
+// What the recurrence needs of a chunk's time steps: L in units of log 2, the same less the logarithm of dt, dt times the
+// decay behind it, and exp(L).
 struct Times {
-  float until[CHUNK], dt[CHUNK], weight[CHUNK];
+  float until[CHUNK], from[CHUNK], weight[CHUNK], since[CHUNK];
 };
 
-// Four warps a group of NP value columns, WP groups.
-template <int NP_, int WP_>
+// NP value columns a warpgroup. Places in shared memory: C of a chunk, B, x and times of two, the two terms of the state. When the state's terms have been read, the weighted x and then the outputs take their place.
+template <int NP_>
 struct Shape {
-  static constexpr int NP = NP_, NT = NP / 8, COLS = NP * WP_, THREADS = 128 * WP_, ROW = pitch(COLS);
-  static constexpr int C = CHUNK * KEY_ROW, X = 2 * C, STAGE = X + CHUNK * ROW;
-  static constexpr int HIGH = 2 * STAGE, LOW = HIGH + KEYS * ROW, TIMES = LOW + KEYS * ROW;
+  static constexpr int NP = NP_, NT = NP / 8, ROW = pitch(NP);
+  static constexpr int STATES = KEYS * 16;  // from piece to piece of the state
+  static constexpr int KEY = KEYS / 8 * PIECE, VALUE = NT * PIECE;
+  static constexpr int C = 0, B = KEY, X = B + 2 * KEY, HIGH = X + 2 * VALUE, LOW = HIGH + NT * STATES, TIMES = LOW + NT * STATES, BARRIERS = TIMES + 2 * sizeof(Times);
 };
+static_assert(2 * CHUNK <= KEYS && CHUNK * pitch(80) <= 10 * KEYS * 16, "weighted x and outputs fit where the terms of the state lie");
 
-__device__ void convolve_scan(const Mamba2& p) {
-  convolve_tile(p.rows, p.cursors, p.state, p.xbc, p.conv(), p.conv_w, p.conv_b, p.row0, p.row1, [&](int token, int channel, bool mine, const float (&y)[8]) {
-    if (mine) store8(at<bf16>(p.query) + (int64_t)token * p.conv() + channel, y);
-  });
-}
+// A tile in scratch memory: its pieces, then the times of its heads.
+__device__ __forceinline__ int tile_bytes(const Mamba2& p) { return p.conv() / 8 * PIECE + p.heads * (int)sizeof(Times); }
+__device__ __forceinline__ uint8_t* piece_of(const Mamba2& p, int tile, int channel) { return at<uint8_t>(p.query) + (int64_t)tile * tile_bytes(p) + channel / 8 * PIECE; }
+__device__ __forceinline__ Times* times_of(const Mamba2& p, int tile, int head) { return reinterpret_cast<Times*>(piece_of(p, tile, p.conv())) + head; }
 
-// Asks for the tokens at, at + 1, ... of the launch: B, C and COLS columns of x; zeros behind n of them.
-template <class H>
-__device__ __forceinline__ void request(const Mamba2& p, uint8_t* stage, int token, int n, int column, int keys) {
-  constexpr int PIECES = 32 + H::COLS / 8;
-  const bf16* source = at<const bf16>(p.query) + (int64_t)token * p.conv();
-  for (int idx = threadIdx.x; idx < CHUNK * PIECES; idx += H::THREADS) {
-    int i = idx / PIECES, piece = idx % PIECES, x = piece - 32;
-    const bf16* from = source + (i < n ? i : 0) * (int64_t)p.conv() + (x >= 0 ? column + x * 8 : keys + (piece & 16 ? p.bc() : 0) + (piece & 15) * 8);
-    cp_async16_if(stage + (x >= 0 ? H::X + i * H::ROW + x * 16 : (piece & 16 ? H::C : 0) + i * KEY_ROW + (piece & 15) * 16), from, i < n);
-  }
-}
-
-// One warp: the time steps of n tokens from token of the batch on. raw: of this lane's two tokens.
-__device__ __forceinline__ void make_times(Times& times, const Mamba2& p, const float (&raw)[2], int n, int head, float a, int lane) {
+// One warp: the times of n tokens from token of the batch on.
+__device__ __forceinline__ void make_times(const Mamba2& p, Times* times, int token, int n, int head, int lane) {
+  const float a = at<float>(p.a)[head] * LOG2E;
   float dt[2];
 #pragma unroll
-  for (int e = 0; e < 2; e++) dt[e] = 2 * lane + e < n ? step_size(p, raw[e], head) : 0.f;
+  for (int e = 0; e < 2; e++) dt[e] = 2 * lane + e < n ? step_size(p, widen(row_of<bf16>(p.dt, token + 2 * lane + e)[head]), head) : 0.f;
   Sums sums(dt[0] * a, dt[1] * a, lane);
-#pragma unroll
-  for (int e = 0; e < 2; e++) {
-    times.until[2 * lane + e] = sums.until[e], times.dt[2 * lane + e] = dt[e];
-    times.weight[2 * lane + e] = dt[e] * exp2f(sums.after[e]);
-  }
-}
-__device__ __forceinline__ void load_times(float (&raw)[2], const Mamba2& p, int token, int n, int head, int lane) {
-#pragma unroll
-  for (int e = 0; e < 2; e++) raw[e] = 2 * lane + e < n ? widen(row_of<bf16>(p.dt, token + 2 * lane + e)[head]) : 0.f;
+  auto put = [&](float* to, float x, float y) { reinterpret_cast<float2*>(to)[lane] = make_float2(x, y); };
+  put(times->until, sums.until[0], sums.until[1]);
+  put(times->from, sums.until[0] - log2f(dt[0]), sums.until[1] - log2f(dt[1]));
+  put(times->weight, dt[0] * exp2f(sums.after[0]), dt[1] * exp2f(sums.after[1]));
+  put(times->since, exp2f(sums.until[0]), exp2f(sums.until[1]));
 }
 
-// The state of a warp, with what the products of this scan want of it.
+// Blocks behind those of the convolution: the times of a tile, two heads a warp.
+__device__ void time_steps(const Mamba2& p, int block) {
+  pdl_begin();
+  const Share k = tile_share(p.rows, p.cursors, blockIdx.y / 2, CHUNK, p.row0, p.row1);
+  if (k.from >= k.to) return;
+  const int head0 = block * 16 + blockIdx.y % 2 * 8 + threadIdx.x / 32 * 2;
+  for (int head = head0; head < min(head0 + 2, p.heads); head++)
+    make_times(p, times_of(p, blockIdx.y / 2, head), k.s.first + k.from, k.to - k.from, head, threadIdx.x & 31);
+}
+
+__device__ void convolve_scan(const Mamba2& p) {
+  const int blocks = (p.conv() / 8 + CONV_THREADS - 1) / CONV_THREADS;
+  if ((int)blockIdx.x >= blocks) return time_steps(p, blockIdx.x - blocks);
+  convolve_tile(
+      p.rows, p.cursors, p.state, p.xbc, p.conv(), p.conv_w, p.conv_b, p.row0, p.row1,
+      [&](int, const float(&y)[8]) { return make_uint4(pack_bf16(y[0], y[1]), pack_bf16(y[2], y[3]), pack_bf16(y[4], y[5]), pack_bf16(y[6], y[7])); },
+      [&](int tile, int channel) { return piece_of(p, tile, channel); });
+}
+
+// The state in registers: keys 64m + 16w + g (+ 8) of warp w by columns 8t + 2c (+ 1).
 template <class H>
-struct Tile : StateTile<H> {
-  using StateTile<H>::s;
+struct State {
+  float s[2][H::NT][4];
 
-  // The two terms of the state into shared memory, [key][column]; at is the lane's first place.
-  __device__ void publish(uint8_t* at) const {
+  // use(number of the block, element) for all; block is the head's state at the lane's first key and column.
+  template <class Use>
+  __device__ __forceinline__ void each(Use use) {
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
       for (int t = 0; t < H::NT; t++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-          uint32_t* to = reinterpret_cast<uint32_t*>(at + (16 * m + 8 * half) * H::ROW + t * 16);
-          float x = s[m][t][2 * half], y = s[m][t][2 * half + 1];
-          uint32_t high = pack_bf16(x, y);
-          to[0] = high;
-          to[(H::LOW - H::HIGH) / 4] = pack_bf16(x - bf_lo(high), y - bf_hi(high));
-        }
+        for (int e = 0; e < 4; e++) use((8 * t + (e & 1)) * KEYS + 64 * m + (e >> 1) * 8, s[m][t][e]);
   }
-  // decay S + sum over the chunk of the weighted keys times x.
-  __device__ void advance(const uint8_t* keys, const uint8_t* x, const Times& times, int key, int column, float decay, int lane) {
-    const int c = lane & 3;
-    float d[2][H::NT][4] = {};
+  // The two terms into shared memory, pieces of columns; at is the lane's address for stmatrix.
+  __device__ __forceinline__ void publish(uint32_t at) const {
 #pragma unroll
-    for (int k = 0; k < CHUNK / 16; k++) {
-      const float2 w0 = *reinterpret_cast<const float2*>(times.weight + 16 * k + 2 * c), w1 = *reinterpret_cast<const float2*>(times.weight + 16 * k + 8 + 2 * c);
-      uint32_t high[2][4], low[2][4];
+    for (int m = 0; m < 2; m++)
 #pragma unroll
-      for (int m = 0; m < 2; m++) {
-        uint32_t b[4];
-        ldmatrix_x4_trans(b, turned<KEY_ROW>(keys, 16 * k, key + 16 * m, lane));
-#pragma unroll
-        for (int r = 0; r < 4; r++) {
-          float u = bf_lo(b[r]) * (r < 2 ? w0.x : w1.x), v = bf_hi(b[r]) * (r < 2 ? w0.y : w1.y);
-          high[m][r] = pack_bf16(u, v);
-          low[m][r] = pack_bf16(u - bf_lo(high[m][r]), v - bf_hi(high[m][r]));
-        }
+      for (int t = 0; t < H::NT; t++) {
+        const float(&x)[4] = s[m][t];
+        uint32_t r[4] = {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3])};
+        r[2] = pack_bf16(x[0] - bf_lo(r[0]), x[1] - bf_hi(r[0])), r[3] = pack_bf16(x[2] - bf_lo(r[1]), x[3] - bf_hi(r[1]));
+        stmatrix_x4(at + t * H::STATES + m * 64 * 16, r);
       }
-      each_pair<H>(x, 16 * k, column, lane, [&](int t, uint32_t b0, uint32_t b1) {
-#pragma unroll
-        for (int m = 0; m < 2; m++) mma_bf16(d[m][t], low[m], b0, b1), mma_bf16(d[m][t], high[m], b0, b1);
-      });
-    }
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-      for (int t = 0; t < H::NT; t++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) s[m][t][e] = fmaf(decay, s[m][t][e], d[m][t][e]);
-  }
-
-  // use(t, b0, b1) for the B operands of 16 rows of a matrix [row, column], rows of H::ROW bytes.
-  template <class Shape, class Use>
-  static __device__ __forceinline__ void each_pair(const uint8_t* matrix, int row, int column, int lane, Use use) {
-#pragma unroll
-    for (int t = 0; t + 1 < Shape::NT; t += 2) {
-      uint32_t b[4];
-      ldmatrix_x4_trans(b, operand<Shape::ROW>(matrix, row, column + 8 * t, lane));
-      use(t, b[0], b[1]), use(t + 1, b[2], b[3]);
-    }
-    if constexpr (Shape::NT % 2) {
-      uint32_t b[2];
-      ldmatrix_x2_trans(b, operand<Shape::ROW>(matrix, row, column + 8 * (Shape::NT - 1), lane));
-      use(Shape::NT - 1, b[0], b[1]);
-    }
   }
 };
 
-// y of the 16 tokens of a warp: from the state in front of the chunk, then from the tokens of the chunk.
+// C . B of all pairs of a chunk, rows are the later tokens.
 template <class H>
-__device__ __forceinline__ void outputs(float (&y)[H::NT][4], const uint8_t* smem, const uint8_t* stage, const Times& times, int rows, int column, int lane) {
-  const int g = lane >> 2, c = lane & 3;
-  uint32_t query[8][4];
+__device__ __forceinline__ void pair(float (&pairs)[CHUNK / 8][4], uint32_t c, uint32_t b) {
 #pragma unroll
-  for (int k = 0; k < 8; k++) {
-    ldmatrix_x4(query[k], operand<KEY_ROW>(stage + H::C, rows, 16 * k, lane));
+  for (int k = 0; k < KEYS / 16; k++)
+    group_bf16<OVER_COLUMNS, OVER_COLUMNS>(pairs, over_columns(c + 2 * k * PIECE, PIECE), over_columns(b + 2 * k * PIECE, PIECE), k > 0);
+}
+// C S, the smaller term first.
+template <class H>
+__device__ __forceinline__ void read_state(float (&y)[H::NT][4], uint32_t c, uint32_t state) {
 #pragma unroll
-    for (int term = 1; term >= 0; term--)
-      Tile<H>::template each_pair<H>(smem + (term ? H::LOW : H::HIGH), 16 * k, column, lane, [&](int t, uint32_t b0, uint32_t b1) { mma_bf16(y[t], query[k], b0, b1); });
-  }
-  const float until[2] = {times.until[rows + g], times.until[rows + g + 8]}, since[2] = {exp2f(until[0]), exp2f(until[1])};
+  for (int term = 1; term >= 0; term--)
 #pragma unroll
-  for (int t = 0; t < H::NT; t++)
+    for (int k = 0; k < KEYS / 16; k++)
+      group_bf16<OVER_COLUMNS, OVER_ROWS>(y, over_columns(c + 2 * k * PIECE, PIECE), over_rows(state + term * (H::LOW - H::HIGH) + k * 256, H::STATES), term == 0 || k > 0);
+}
+// 64 keys of B^T times the weighted x.
+template <class H>
+__device__ __forceinline__ void grow(float (&d)[H::NT][4], uint32_t b, uint32_t weighted) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) y[t][e] *= since[e >> 1];
-  for (int j = 0; j <= rows; j += 16) {  // the pairs with 16 tokens
-    float pairs[2][4] = {};
+  for (int term = 1; term >= 0; term--)
 #pragma unroll
-    for (int k = 0; k < 8; k++) {
-      uint32_t b[4];
-      ldmatrix_x4(b, turned<KEY_ROW>(stage, j, 16 * k, lane));
-      mma_bf16(pairs[0], query[k], b[0], b[1]), mma_bf16(pairs[1], query[k], b[2], b[3]);
+    for (int k = 0; k < CHUNK / 16; k++)
+      group_bf16<OVER_ROWS, OVER_ROWS>(d, over_rows(b + k * 256, PIECE), over_rows(weighted + term * H::NT * PIECE + k * 256, PIECE), term == 0 || k > 0);
+}
+
+// The weights of pairs as the A operand: tril(pairs exp(L_i - L_j) dt_j). row: of the lane.
+__device__ __forceinline__ void weigh_pairs(uint32_t (&w)[CHUNK / 16][4], const float (&pairs)[CHUNK / 8][4], const Times& times, int row, int c) {
+  const float until[2] = {times.until[row], times.until[row + 8]};
+#pragma unroll
+  for (int t = 0; t < CHUNK / 8; t++) {
+    const float2 from = *reinterpret_cast<const float2*>(times.from + 8 * t + 2 * c);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int behind = row + 8 * half - 8 * t - 2 * c;  // tokens from the pair's first to this one
+      const float x = pairs[t][2 * half] * quick_exp2(until[half] - from.x), y = pairs[t][2 * half + 1] * quick_exp2(until[half] - from.y);
+      w[t / 2][t % 2 * 2 + half] = pack_bf16(behind >= 0 ? x : 0.f, behind >= 1 ? y : 0.f);
     }
+  }
+}
+
+// The two terms of x times the weights of its tokens.
+template <class H>
+__device__ __forceinline__ void weigh_values(uint8_t* to, const uint8_t* x, const Times& times) {
+  const int i = threadIdx.x % CHUNK, half = threadIdx.x / CHUNK;  // a thread has every other piece of a token
+  const float w = times.weight[i];
 #pragma unroll
-    for (int half = 0; half < 2; half++)
+  for (int k = 0; k < H::NT / 2; k++) {
+    const int at = (2 * k + half) * PIECE + i * 16;
+    const uint4 v = *reinterpret_cast<const uint4*>(x + at);
+    const uint32_t in[4] = {v.x, v.y, v.z, v.w};
+    uint32_t high[4], low[4];
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int from = j + 8 * half + 2 * c + (e & 1), to = rows + g + (e >> 1) * 8;
-        pairs[half][e] = from <= to ? pairs[half][e] * times.dt[from] * exp2f(until[e >> 1] - times.until[from]) : 0.f;
-      }
-    const uint32_t w[4] = {pack_bf16(pairs[0][0], pairs[0][1]), pack_bf16(pairs[0][2], pairs[0][3]), pack_bf16(pairs[1][0], pairs[1][1]), pack_bf16(pairs[1][2], pairs[1][3])};
-    Tile<H>::template each_pair<H>(stage + H::X, j, column, lane, [&](int t, uint32_t b0, uint32_t b1) { mma_bf16(y[t], w, b0, b1); });
+    for (int e = 0; e < 4; e++) {
+      float a = bf_lo(in[e]) * w, b = bf_hi(in[e]) * w;
+      high[e] = pack_bf16(a, b), low[e] = pack_bf16(a - bf_lo(high[e]), b - bf_hi(high[e]));
+    }
+    *reinterpret_cast<uint4*>(to + at) = make_uint4(high[0], high[1], high[2], high[3]);
+    *reinterpret_cast<uint4*>(to + H::NT * PIECE + at) = make_uint4(low[0], low[1], low[2], low[3]);
   }
 }
 
@@ -176,7 +168,7 @@ __device__ __forceinline__ void skipped(uint32_t (&packed)[H::NT][2], const floa
   for (int t = 0; t < H::NT; t++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      uint32_t v = *reinterpret_cast<const uint32_t*>(x + half * 8 * H::ROW + t * 16);
+      uint32_t v = *reinterpret_cast<const uint32_t*>(x + t * PIECE + half * 128);
       packed[t][half] = pack_bf16(fmaf(skip, bf_lo(v), y[t][2 * half]), fmaf(skip, bf_hi(v), y[t][2 * half + 1]));
     }
 }
@@ -196,61 +188,159 @@ __device__ __forceinline__ void store_outputs(const uint32_t (&packed)[H::NT][2]
   }
 }
 
-// Barriers of a chunk: one before anything of it is read (its copies, the published state and its times are there, and
-// all are done with the stage that the next copies go to), one before the state is published again and x overwritten.
+
+// Products of a chunk run while the next chunk is on its way and threads weigh pairs, weigh x, write outputs. Barriers: when all of
+// the chunk is there (copies, the state's terms, times); when C and the state's terms have been read; when the weighted x
+// is there; when that has been read.
 template <class H>
 __device__ __forceinline__ void scan(const Mamba2& p) {
   extern __shared__ __align__(128) uint8_t smem[];
   pdl_begin();
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
-  const int split = p.dim / H::COLS, head = blockIdx.x / split, column0 = head * p.dim + blockIdx.x % split * H::COLS;
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3, rows = warp * 16;
+  const int split = p.dim / H::NP, head = blockIdx.x / split, column = head * p.dim + blockIdx.x % split * H::NP;
   const Share k = share_of(p.rows, p.cursors, blockIdx.y, p.row0, p.row1);
   if (k.from >= k.to) return;
-  const int rows = warp % 4 * 16, keys = warp % 4 * 32, column = warp / 4 * H::NP;  // of the warp
-  const int group = p.inner() + head / (p.heads / p.groups) * KEYS;
-  const int64_t place = (int64_t)(column0 + column + 2 * c) * KEYS + keys + g;
-  const float a = at<float>(p.a)[head] * LOG2E, skip = at<float>(p.d)[head];
-  Times* const times = reinterpret_cast<Times*>(smem + H::TIMES);
-  Tile<H> state;
-  uint8_t* const published = smem + H::HIGH + (keys + g) * H::ROW + (column + 2 * c) * 2;
+  const int keys = p.inner() + head / (p.heads / p.groups) * KEYS;
+  const int64_t place = (int64_t)(column + 2 * c) * KEYS + rows + g;
+  const float skip = at<float>(p.d)[head];
+  const Times* const times = reinterpret_cast<const Times*>(smem + H::TIMES);
+  const uint32_t space = smem_addr(smem), published = space + H::HIGH + (lane >> 4) * (H::LOW - H::HIGH) + (rows + (lane & 15)) * 16;
+  State<H> state;
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS);  // of B and x of the two chunks, of C
+  // Of the next request, for the thread that asks.
+  const int tile = first_tile(p.rows, blockIdx.y, p.row0, CHUNK), step = tile_bytes(p);
+  const uint8_t *next_keys = piece_of(p, tile, keys), *next_values = piece_of(p, tile, column), *next_queries = piece_of(p, tile, keys + p.bc());
+  const uint8_t* next_times = reinterpret_cast<const uint8_t*>(times_of(p, tile, head));
+  auto request_values = [&](int chunk) {
+    const int s = chunk & 1;
+    mbar_expect(barriers + s, H::KEY + H::VALUE + sizeof(Times));
+    bulk_load(smem + H::B + s * H::KEY, next_keys, H::KEY, barriers + s);
+    bulk_load(smem + H::X + s * H::VALUE, next_values, H::VALUE, barriers + s);
+    bulk_load(smem + H::TIMES + s * sizeof(Times), next_times, sizeof(Times), barriers + s);
+    next_keys += step, next_values += step, next_times += step;
+  };
+  auto request_queries = [&] {
+    mbar_expect(barriers + 2, H::KEY);
+    bulk_load(smem + H::C, next_queries, H::KEY, barriers + 2);
+    next_queries += step;
+  };
 
-  request<H>(p, smem, k.at + k.from, k.to - k.from, column0, group);
-  state.load(block_of(p.state, k.from > 0 || k.s.h > 0 ? k.s.dst : k.s.src) + place);
-  float raw[2];
-  if (warp == 0) load_times(raw, p, k.s.first + k.from, k.to - k.from, head, lane), make_times(times[0], p, raw, k.to - k.from, head, a, lane);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 3; i++) mbar_init(barriers + i, 1);
+    mbar_init_fence();
+    request_values(0), request_queries();
+  }
+  const float* const before = block_of(p.state, k.from > 0 || k.s.h > 0 ? k.s.dst : k.s.src) + place;
+  state.each([&](int i, float& x) { x = before[i]; });
   state.publish(published);
   for (int from = k.from, chunk = 0; from < k.to; from += CHUNK, chunk++) {
-    const int next = from + CHUNK;
-    uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
+    const bool more = from + CHUNK < k.to;
     const Times& now = times[chunk & 1];
-    cp_async_wait_all();
+    const uint8_t* const x = smem + H::X + (chunk & 1) * H::VALUE;
+    const uint32_t b = space + H::B + (chunk & 1) * H::KEY;
+    async_proxy_fence();
     __syncthreads();
-    if (next < k.to) {
-      request<H>(p, smem + (~chunk & 1) * H::STAGE, k.at + next, k.to - next, column0, group);
-      if (warp == 0) load_times(raw, p, k.s.first + next, k.to - next, head, lane);
-    }
-    float y[H::NT][4] = {};
-    outputs<H>(y, smem, stage, now, rows, column, lane);
+    mbar_wait(barriers + (chunk & 1), chunk >> 1 & 1), mbar_wait(barriers + 2, chunk & 1);
+    float pairs[CHUNK / 8][4], y[H::NT][4];
+    product_fence();
+    pair<H>(pairs, space + H::C, b);
+    product_commit();
+    read_state<H>(y, space + H::C, space + H::HIGH);
+    product_commit();
+    if (more && threadIdx.x == 0) request_values(chunk + 1);
+    product_wait<1>();
+    pin(pairs);
+    uint32_t w[CHUNK / 16][4];
+    weigh_pairs(w, pairs, now, rows + g, c);
+    product_wait<0>();
+    pin(y);
+    const float since[2] = {now.since[rows + g], now.since[rows + g + 8]};
+#pragma unroll
+    for (int t = 0; t < H::NT; t++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) y[t][e] *= since[e >> 1];
+    __syncthreads();
+    if (more && threadIdx.x == 0) request_queries();
+    product_fence();
+#pragma unroll
+    for (int i = 0; i < CHUNK / 16; i++) group_bf16<OVER_ROWS>(y, w[i], over_rows(smem_addr(x) + i * 256, PIECE), 1);
+    product_commit();
+    weigh_values<H>(smem + H::HIGH, x, now);
+    async_proxy_fence();
+    __syncthreads();
+    float d[H::NT][4];
+    const float decay = now.since[CHUNK - 1];
+    auto fold = [&](int m) {
+      pin(d);
+#pragma unroll
+      for (int t = 0; t < H::NT; t++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) state.s[m][t][e] = fmaf(decay, state.s[m][t][e], d[t][e]);
+    };
+    product_fence();
+    grow<H>(d, b, space + H::HIGH);
+    product_commit();
+    product_wait<1>();
+    pin(w), pin(y);
     uint32_t packed[H::NT][2];
-    uint8_t* const own = stage + H::X + rows * H::ROW + column * 2;
-    skipped<H>(packed, y, own + g * H::ROW + c * 4, skip);
-    state.advance(stage, stage + H::X, now, keys, column, exp2f(now.until[CHUNK - 1]), lane);
-    if (warp == 0 && next < k.to) make_times(times[~chunk & 1], p, raw, k.to - next, head, a, lane);
+    skipped<H>(packed, y, x + (rows + g) * 16 + c * 4, skip);
+    store_outputs<H>(packed, smem + H::LOW + rows * H::ROW, p.out, k.s.first + from + rows, column, k.to - from - rows, lane);
+    product_wait<0>();
+    fold(0);
+    product_fence();
+    grow<H>(d, b + 8 * PIECE, space + H::HIGH);
+    product_commit();
+    product_wait<0>();
+    fold(1);
     __syncthreads();
     state.publish(published);
-    store_outputs<H>(packed, own, p.out, k.s.first + from + rows, column0 + column, k.to - from - rows, lane);
   }
-  state.store(block_of(p.state, k.s.dst) + place);
+  float* const after = block_of(p.state, k.s.dst) + place;
+  state.each([&](int i, float& x) { after[i] = x; });
+}
+
+// The norm, by group, of y silu(z); y is in out. A warp a group of NORM_TOKENS tokens, lanes have up to NORM_HELD pieces.
+constexpr int NORM_TOKENS = 4, NORM_HELD = 4, NORM_THREADS = 128;
+__device__ void norm(const Mamba2& p) {
+  const int lane = threadIdx.x & 31, size = p.inner() / p.groups, first = blockIdx.y * size + lane * 8, held = (size - lane * 8 + 255) / 256;
+  const int token0 = (blockIdx.x * (NORM_THREADS / 32) + (threadIdx.x >> 5)) * NORM_TOKENS;
+  float w[NORM_HELD][8];
+#pragma unroll
+  for (int i = 0; i < NORM_HELD; i++)
+    if (i < held) load8(at<float>(p.norm_w) + first + i * 256, w[i]);
+  pdl_begin();
+  for (int token = token0; token < min(token0 + NORM_TOKENS, p.rows.tokens); token++) {
+    bf16* out = row_of<bf16>(p.out, p.rows.first + token) + first;
+    const bf16* z = row_of<bf16>(p.z, p.rows.first + token) + first;
+    uint4 values[NORM_HELD], gates[NORM_HELD];
+#pragma unroll
+    for (int i = 0; i < NORM_HELD; i++)
+      if (i < held) values[i] = *reinterpret_cast<const uint4*>(out + i * 256), gates[i] = *reinterpret_cast<const uint4*>(z + i * 256);
+    float y[NORM_HELD][8], sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < NORM_HELD; i++) {
+      if (i >= held) break;
+      const uint32_t v[4] = {values[i].x, values[i].y, values[i].z, values[i].w}, gate[4] = {gates[i].x, gates[i].y, gates[i].z, gates[i].w};
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        y[i][2 * e] = bf_lo(v[e]) * quick_silu(bf_lo(gate[e])), y[i][2 * e + 1] = bf_hi(v[e]) * quick_silu(bf_hi(gate[e]));
+        sum = fmaf(y[i][2 * e], y[i][2 * e], fmaf(y[i][2 * e + 1], y[i][2 * e + 1], sum));
+      }
+    }
+    const float scale = rsqrtf(warp_sum(sum) / size + p.eps);
+#pragma unroll
+    for (int i = 0; i < NORM_HELD; i++) {
+      if (i >= held) break;
+#pragma unroll
+      for (int e = 0; e < 8; e++) y[i][e] *= scale * w[i][e];
+      store8(out + i * 256, y[i]);
+    }
+  }
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(CONV_THREADS) mamba2_scan_convolve(PARAMS(Mamba2, p)) { convolve_scan(p); }
-
-// mamba2_scan_NP_WP: NP value columns a group of four warps, WP groups a block.
-#define KERNEL(NP, WP)                                                                                          \
-  extern "C" __global__ void __launch_bounds__(128 * WP, 1) mamba2_scan_##NP##_##WP(PARAMS(Mamba2, p)) { scan<Shape<NP, WP>>(p); }
-KERNEL(32, 1)
-KERNEL(32, 2)
-KERNEL(40, 1)
-KERNEL(40, 2)
+extern "C" __global__ void __launch_bounds__(CONV_THREADS, 4) mamba2_scan_convolve(PARAMS(Mamba2, p)) { convolve_scan(p); }
+extern "C" __global__ void __launch_bounds__(128, 2) mamba2_scan_64(PARAMS(Mamba2, p)) { scan<Shape<64>>(p); }
+extern "C" __global__ void __launch_bounds__(128, 2) mamba2_scan_80(PARAMS(Mamba2, p)) { scan<Shape<80>>(p); }
+extern "C" __global__ void __launch_bounds__(NORM_THREADS) mamba2_scan_norm(PARAMS(Mamba2, p)) { norm(p); }

@@ -54,10 +54,6 @@ __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.
 __device__ __forceinline__ void cp_async16(void* dst, const void* src) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem_addr(dst)), "l"(src) : "memory");
 }
-// Zeros if there is nothing to copy.
-__device__ __forceinline__ void cp_async16_if(void* dst, const void* src, bool exists) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_addr(dst)), "l"(src), "r"(exists ? 16 : 0) : "memory");
-}
 __device__ __forceinline__ void cp_async4(void* dst, const void* src) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(smem_addr(dst)), "l"(src) : "memory");
 }

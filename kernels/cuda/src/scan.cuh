@@ -1,14 +1,13 @@
-// What the chunked scans share: the tokens that a launch takes, tiles of them, the convolution over packed rows, and
-// running sums of log decays.
+// What the chunked scans share: the tokens that a launch takes, tiles of them, the convolution over packed rows into tiles,
+// and running sums of log decays.
 //
 // A launch takes the tokens row0..row1 of the batch, so that scratch memory bounds it; a row that goes on from the launch
-// in front starts from block dst. A tile is CHUNK (or CONV_TOKENS) tokens of one row. Tile i of a row is number
+// in front starts from block dst. A tile is CHUNK tokens of one row. Tile i of a row is number
 // first_tile + i, which no other row's tile has: rows lie packed, and every row begins a number of its own.
 #pragma once
 #include "convolve.cuh"
 
-constexpr int CHUNK = 64, CONV_TOKENS = 32;
-constexpr int KEY_ROW = KEYS * 2 + 16;  // bytes of a key in shared memory
+constexpr int CHUNK = 64, CONV_TOKENS = 32, PIECE = CHUNK * 16;  // PIECE: bytes of eight channels of a tile
 constexpr float LOG2E = 1.44269504f;
 
 // Bytes of a row of n 16-bit numbers in shared memory: an odd number of 16-byte pieces, so that eight rows of a matrix
@@ -52,6 +51,11 @@ __device__ __forceinline__ Share tile_share(const Rows& rows, const Cursors& cur
   return k;
 }
 
+// Eight channels of a raw row in the ring; zero before the sequence.
+__device__ __forceinline__ uint4 history(const Replay& state, int slot, int token, int cols, int channel) {
+  if (token < 0) return make_uint4(0, 0, 0, 0);
+  return *reinterpret_cast<const uint4*>(ring_row<bf16>(state, slot, state.conv, token, state.conv_rows, cols) + channel);
+}
 
 // Eight channels of token i of a row.
 __device__ __forceinline__ uint4 raw8(const Replay& state, const Share& k, const Mat& fresh, int cols, int i, int channel) {
@@ -59,33 +63,61 @@ __device__ __forceinline__ uint4 raw8(const Replay& state, const Share& k, const
   return *reinterpret_cast<const uint4*>(row_of<bf16>(fresh, k.s.first + i) + channel);
 }
 
-// The convolution of a tile of CONV_TOKENS tokens, four loads at a time; store(token of the launch, channel, values) is
-// called by all threads of a warp together, with mine false where a thread has no channels.
-template <class Store>
+// What the lane beside this one has.
+__device__ __forceinline__ uint4 other_lane(uint4 v) {
+  return make_uint4(__shfl_xor_sync(~0u, v.x, 1), __shfl_xor_sync(~0u, v.y, 1), __shfl_xor_sync(~0u, v.z, 1), __shfl_xor_sync(~0u, v.w, 1));
+}
+
+// The convolution of CONV_TOKENS tokens of a tile, half of it, four tokens at a time while the next four are on their way.
+// pack(channel, values) makes eight numbers of a token; all threads of a warp call it together. place(tile, channel) is
+// where the piece lies whose first channel that is; behind the row's end it gets zeros. Lanes exchange what they have, so
+// that two of them write 32 bytes.
+template <class Pack, class Place>
 __device__ __forceinline__ void convolve_tile(const Rows& rows, const Cursors& cursors, const Replay& state, const Mat& fresh, int cols, uint64_t w,
-                                              uint64_t bias, int row0, int row1, Store store) {
+                                              uint64_t bias, int row0, int row1, Pack pack, Place place) {
   int channel = (blockIdx.x * CONV_THREADS + threadIdx.x) * 8;
   const bool mine = channel < cols;
   channel = min(channel, cols - 8);
   const Piece piece = load_piece(w, bias, channel);
   pdl_begin();
-  const Share k = tile_share(rows, cursors, blockIdx.y, CONV_TOKENS, row0, row1);
-  if (k.from >= k.to) return;
-  uint4 window[4], next[4];
+  const int tile = blockIdx.y / 2, first = blockIdx.y % 2 * CONV_TOKENS, odd = threadIdx.x & 1;
+  const Share k = tile_share(rows, cursors, tile, CHUNK, row0, row1);
+  const int n = k.to - k.from;
+  if (n <= 0) return;
+  uint8_t *const even_piece = place(tile, channel - 8 * odd) + odd * 16, *const odd_piece = place(tile, channel - 8 * odd + 8) + odd * 16;
+  uint4 window[4], now[4], next[4];
+  auto load = [&](int i) { return raw8(state, k, fresh, cols, k.from + min(i, n - 1), channel); };
 #pragma unroll
-  for (int e = 0; e < 3; e++) window[e] = raw8(state, k, fresh, cols, k.from - 3 + e, channel);
-  for (int i = k.from; i < k.to; i += 4) {
+  for (int e = 0; e < 3; e++) window[e] = load(first - 3 + e);
 #pragma unroll
-    for (int e = 0; e < 4; e++) next[e] = raw8(state, k, fresh, cols, min(i + e, k.to - 1), channel);
+  for (int e = 0; e < 4; e++) next[e] = load(first + e);
+  for (int i = first; i < first + CONV_TOKENS; i += 4) {
+    uint4 v[4] = {};
+    if (i < n) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      window[3] = next[e];
-      float y[8];
-      taps8(piece, window, y);
+      for (int e = 0; e < 4; e++) now[e] = next[e];
+      if (i + 4 < min(first + CONV_TOKENS, n)) {
 #pragma unroll
-      for (int j = 0; j < 8; j++) y[j] = quick_silu(y[j]);
-      if (i + e < k.to) store(k.at + i + e, channel, mine, y);
-      window[0] = window[1], window[1] = window[2], window[2] = window[3];
+        for (int e = 0; e < 4; e++) next[e] = load(i + 4 + e);
+      }
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        window[3] = now[e];
+        float y[8];
+        taps8(piece, window, y);
+#pragma unroll
+        for (int j = 0; j < 8; j++) y[j] = quick_silu(y[j]);
+        v[e] = pack(channel, y);
+        if (i + e >= n) v[e] = make_uint4(0, 0, 0, 0);
+        window[0] = window[1], window[1] = window[2], window[2] = window[3];
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      const uint4 give = odd ? v[e] : v[e + 1], got = other_lane(give);
+      if (!mine) continue;
+      *reinterpret_cast<uint4*>(even_piece + (i + e) * 16) = odd ? got : v[e];
+      *reinterpret_cast<uint4*>(odd_piece + (i + e) * 16) = odd ? v[e + 1] : got;
     }
   }
 }
@@ -108,41 +140,5 @@ struct Sums {
     if (lane == 31) behind = 0.f;
     until[0] = before + a0, until[1] = before + a0 + a1;
     after[0] = behind + a1, after[1] = behind;
-  }
-};
-
-// This lane's ldmatrix address of the 16 x 16 block at (row, column) of 16-bit numbers, rows of PITCH bytes:
-//   operand   plain: the A operand, rows are M. transposed: the B operand of a matrix [K, N], of columns 0-7 and 8-15
-//   turned    transposed: the A operand of a matrix [K, M]. plain: the B operand of a matrix [N, K], of rows 0-7 and 8-15
-template <int PITCH>
-__device__ __forceinline__ uint32_t operand(const uint8_t* matrix, int row, int column, int lane) {
-  return smem_addr(matrix) + (row + (lane & 15)) * PITCH + column * 2 + (lane >> 4) * 16;
-}
-template <int PITCH>
-__device__ __forceinline__ uint32_t turned(const uint8_t* matrix, int row, int column, int lane) {
-  return smem_addr(matrix) + (row + (lane & 7) + (lane >> 4) * 8) * PITCH + column * 2 + (lane >> 3 & 1) * 16;
-}
-
-// The state of a warp: keys 32 (warp % 4) + 16m + g (+ 8) by columns 8t + 2c (+ 1) of its group, as accumulators.
-template <class H>
-struct StateTile {
-  float s[2][H::NT][4];
-
-  // block is the head's state at the lane's first key and column.
-  __device__ void load(const float* block) {
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-      for (int t = 0; t < H::NT; t++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) s[m][t][e] = block[(8 * t + (e & 1)) * KEYS + 16 * m + (e >> 1) * 8];
-  }
-  __device__ void store(float* block) const {
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-      for (int t = 0; t < H::NT; t++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) block[(8 * t + (e & 1)) * KEYS + 16 * m + (e >> 1) * 8] = s[m][t][e];
   }
 };
