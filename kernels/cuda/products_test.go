@@ -154,7 +154,10 @@ func TestProductTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Printf("read %.2f TB/s, products %.0f TFLOP/s\n", read/1e12, flops/1e12)
-	for _, s := range [][2]int{{2560, 2560}, {12352, 2560}, {2560, 4096}, {18432, 2560}, {2560, 9216}, {17504, 3136}, {3136, 12544}, {248320, 2560}} {
+	for _, s := range [][2]int{
+		{2560, 2560}, {12352, 2560}, {10240, 2560}, {2560, 4096}, {18432, 2560}, {2560, 9216}, {248320, 2560}, // Qwen3.5-4B
+		{17504, 3136}, {7168, 3136}, {3136, 7680}, {12544, 3136}, {3136, 12544}, {131072, 3136}, // Nano-4B
+	} {
 		r.times(s[0], s[1], read, flops)
 	}
 }
@@ -164,7 +167,7 @@ func (r *rig) times(n, k int, read, flops float64) {
 	sets := max(2, int(200e6)/(n*k*2))
 	all := r.alloc(sets * n * k * 2)
 	defer r.dev.Free(all)
-	xb, yb := r.alloc(512*k*2), r.alloc(512*n*4)
+	xb, yb := r.alloc(1024*k*2), r.alloc(1024*n*2)
 	defer r.dev.Free(xb)
 	defer r.dev.Free(yb)
 	list := make([]*weight, sets)
@@ -181,7 +184,7 @@ func (r *rig) times(n, k int, read, flops float64) {
 		launch(o, o.rates.noise, line(1024, 256), noise{addr(xb), xb.Size / 2})
 	})
 	fmt.Printf("N %6d K %5d:", n, k)
-	for _, m := range []int{1, 4, 8, 16, 32, 64, 128, 512} {
+	for _, m := range []int{1, 4, 8, 16, 24, 32, 64, 128, 256, 512, 1024} {
 		x, y := kernels.NewMat(xb, kernels.BF16, m, k), kernels.NewMat(yb, kernels.BF16, m, n)
 		floor := max(float64(n*k+m*k+m*n)*2/read, 2*float64(m)*float64(n)*float64(k)/flops)
 		own, lib := math.NaN(), math.NaN()

@@ -26,10 +26,10 @@ func denseCases() []testcase {
 		add(fmt.Sprintf("activate %dx%d", n[0], n[1]), func(b *bench) { activateCase(b, n[0], n[1]) })
 	}
 	for _, t := range weightTypes {
-		for _, n := range [][3]int{{0, 4, 4}, {1, 1, 1}, {2, 3, 5}, {3, 63, 65}, {5, 127, 33}, {17, 130, 50}, {4, 256, 64}, {64, 96, 40}, {1, 515, 7}} {
+		for _, n := range [][3]int{{0, 4, 4}, {1, 1, 1}, {2, 3, 5}, {3, 63, 65}, {5, 127, 33}, {17, 130, 50}, {4, 256, 64}, {64, 96, 40}, {1, 515, 7}, {70, 320, 130}, {300, 136, 72}} {
 			add(fmt.Sprintf("linear %s %dx%dx%d", t, n[0], n[1], n[2]), func(b *bench) { linearCase(b, t, n[0], n[1], n[2]) })
 		}
-		for _, n := range [][3]int{{0, 8, 8}, {1, 1, 1}, {3, 63, 37}, {8, 256, 40}, {9, 2560, 33}, {16, 520, 50}, {17, 128, 24}} {
+		for _, n := range [][3]int{{0, 8, 8}, {1, 1, 1}, {3, 63, 37}, {8, 256, 40}, {9, 2560, 33}, {16, 520, 50}, {17, 128, 24}, {40, 192, 132}, {130, 264, 36}} {
 			for _, kind := range []kernels.Activation{kernels.SiLUMul, kernels.ReLU2} {
 				add(fmt.Sprintf("norm linear activate %d %s %dx%dx%d", kind, t, n[0], n[1], n[2]), func(b *bench) { fusedLinearCase(b, t, kind, n[0], n[1], n[2]) })
 			}
