@@ -13,14 +13,17 @@ import (
 // openFor opens the GPU in one mode; without a GPU the test is skipped.
 func openFor(t testing.TB, act kernels.DType) kernels.Device {
 	t.Helper()
-	d, err := Open(Options{Activations: act})
+	d, err := Open(Options{Activations: act, OwnProducts: *ownProducts})
 	if err != nil {
 		t.Skipf("no GPU: %v", err)
 	}
 	return d
 }
 
-var part = flags.String("part", "", "INDEX/COUNT: only every COUNT-th case of each family of the conformance suite, from case INDEX on, all on one device")
+var (
+	part        = flags.String("part", "", "INDEX/COUNT: only every COUNT-th case of each family of the conformance suite, from case INDEX on, all on one device")
+	ownProducts = flags.Bool("own", false, "products without cuBLASLt")
+)
 
 func TestConformanceBF16(t *testing.T) { conform(t, kernels.BF16) }
 

@@ -20,12 +20,13 @@ type Device struct {
 	name string
 	act  kernels.DType
 
-	walkScans bool // prefill scans go token by token
-	stream    driver.Stream
-	ops       *ops
-	memory    memory
-	packer    packer
-	modules   []driver.Module
+	walkScans   bool // prefill scans go token by token
+	ownProducts bool // products without cuBLASLt
+	stream      driver.Stream
+	ops         *ops
+	memory      memory
+	packer      packer
+	modules     []driver.Module
 
 	tickets tickets
 	meter   meter
@@ -40,7 +41,7 @@ const Built = true
 
 // Open takes a GPU of compute capability 9.0 and loads the kernels.
 func Open(o Options) (kernels.Device, error) {
-	d := &Device{act: o.Activations, walkScans: o.WalkScans}
+	d := &Device{act: o.Activations, walkScans: o.WalkScans, ownProducts: o.OwnProducts}
 	if d.act == kernels.Invalid {
 		d.act = kernels.BF16
 	}

@@ -54,7 +54,7 @@ func (k *linearKernels) load(l *loader) error {
 		k.normed[i] = s
 	}
 	k.plain = l.kernel("plain", 0)
-	if l.dev.act != kernels.BF16 {
+	if l.dev.act != kernels.BF16 || l.dev.ownProducts {
 		return nil
 	}
 	if k.lt = driver.OpenLt(); k.lt != nil {

@@ -8,6 +8,8 @@ type Options struct {
 	Activations kernels.DType
 	// WalkScans has prefill scans go token by token, to compare with the chunked kernels.
 	WalkScans bool
+	// OwnProducts leaves cuBLASLt out: under compute-sanitizer opening it takes longer than all tests.
+	OwnProducts bool
 	// Ordinal is the number of the GPU.
 	Ordinal int
 }
