@@ -42,11 +42,12 @@ func conform(t *testing.T, act kernels.DType) {
 	kerneltest.RunPart(t, p, open)
 }
 
-// Few processors take the kernels that many rows take.
+// Few processors take the kernels that many rows take, and little scratch memory several launches.
 func TestConformanceManyRows(t *testing.T) {
 	kerneltest.RunFamily(t, "ssm", func(t testing.TB) kernels.Device {
 		d := openFor(t, kernels.BF16).(*Device)
-		d.ops.ssm.scans.processors = 1
+		scans := &d.ops.ssm.scans
+		scans.processors, scans.scratch = 1, scans.scratch.Slice(0, 2<<20)
 		return d
 	})
 }

@@ -15,7 +15,6 @@ type scanKernels struct {
 	}
 	delta struct {
 		convolve, prepare, norm driver.Function
-		preparation             int // bytes of shared memory
 		narrow, wide            scanKernel
 	}
 	scratch    kernels.Buffer
@@ -30,7 +29,7 @@ type scanKernel struct {
 
 // Sizes of src/scan.cuh and src/delta_scan.cu.
 const (
-	scanScratch  = 320 << 20 // for the tokens of one launch; more take several
+	scanScratch  = 384 << 20 // for the tokens of one launch; more take several
 	scanChunk    = 64
 	scanMatrices = 2 * scanChunk * scanChunk * 2 // T and M of a tile
 	scanSums     = 2 * scanChunk * 4
@@ -59,7 +58,7 @@ func (l *loader) mamba2Scan(name string, columns int) scanKernel {
 
 // deltaScan finds the kernel; the size is that of Shape in src/delta_scan.cu.
 func (l *loader) deltaScan(name string, columns int) scanKernel {
-	shared := 2*((2*stepKeys+columns)*scanChunk*2+scanMatrices+scanSums) + 2*8
+	shared := 2*((2*stepKeys+columns)*scanChunk*2+scanMatrices+scanSums) + 2*8 + 2*4
 	return scanKernel{l.kernel(name, shared), columns, columns * 2, shared}
 }
 
@@ -75,9 +74,10 @@ func (o *ops) chunks() bool { return o.dev.act == kernels.BF16 && !o.dev.walkSca
 
 // tokenSlices calls run for equal parts of the batch's tokens that scratch memory has room for, with perTile bytes for
 // every chunk. Many short rows go group by group, since every row begins a tile.
-func tokenSlices(r kernels.Rows, perTile int, run func(r kernels.Rows, from, to int)) {
-	rows := min(r.Count, scanScratch/4/perTile)
-	each := (scanScratch/perTile - rows - 1) * scanChunk
+func (k *scanKernels) tokenSlices(r kernels.Rows, perTile int, run func(r kernels.Rows, from, to int)) {
+	room := int(k.scratch.Size) / perTile
+	rows := min(r.Count, room/4)
+	each := (room - rows - 1) * scanChunk
 	parts := 1 // a power of two: rows of equal length mostly stay whole
 	for parts*each < r.Tokens {
 		parts *= 2
@@ -113,7 +113,7 @@ func (o *ops) mamba2Chunks(p kernels.Mamba2) {
 
 // mamba2Slices calls run for the parts of a batch that scratch memory has room for.
 func (o *ops) mamba2Slices(p kernels.Mamba2, run func(k mamba2Params, r kernels.Rows, from, to int)) {
-	tokenSlices(p.Rows, p.Dims.Conv()*scanChunk*2+p.Dims.Heads*scanTimes, func(r kernels.Rows, from, to int) {
+	o.ssm.scans.tokenSlices(p.Rows, p.Dims.Conv()*scanChunk*2+p.Dims.Heads*scanTimes, func(r kernels.Rows, from, to int) {
 		p.Rows = r
 		k := mamba2Of(p, modeScan)
 		k.query, k.row0, k.row1 = addr(o.ssm.scans.scratch), int32(from), int32(to)
@@ -159,7 +159,7 @@ func (o *ops) deltaChunks(p kernels.Delta) {
 // deltaSlices calls run for the parts of a batch that scratch memory has room for.
 func (o *ops) deltaSlices(p kernels.Delta, run func(k deltaParams, r kernels.Rows, from, to int)) {
 	d := p.Dims
-	tokenSlices(p.Rows, d.Conv()*scanChunk*2+d.ValueHeads*(scanMatrices+scanSums), func(r kernels.Rows, from, to int) {
+	o.ssm.scans.tokenSlices(p.Rows, d.Conv()*scanChunk*2+d.ValueHeads*(scanMatrices+scanSums), func(r kernels.Rows, from, to int) {
 		p.Rows = r
 		k := deltaOf(p, modeScan)
 		k.query, k.row0, k.row1 = addr(o.ssm.scans.scratch), int32(from), int32(to)

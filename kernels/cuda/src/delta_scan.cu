@@ -1,7 +1,7 @@
 // Prefill of a Gated DeltaNet layer of 128 x 128 heads with bfloat16 activations by chunks of 64 tokens (the chunked
 // delta rule, WY form). Four launches: a convolution over packed rows; what a chunk needs that does not depend on the
-// state (all chunks at once); a block for a row, head and COLS value columns that goes through the chunks with the state
-// in registers; the gated norm.
+// state (all chunks at once); a warpgroup for a row, head and 64 values that goes through the chunks with the state in
+// registers; the gated norm.
 //
 // Of a chunk, with L the running sum of the log decays, u the corrections (one a token) and S the state in front:
 //   A = tril(beta_i (k_i . k_j) exp(L_i - L_j), -1)    T = (I + A)^-1 diag(beta)    M = tril((q_i . k_j) exp(L_i - L_j))
@@ -11,7 +11,7 @@
 // records do, the state is split in two terms (22 bits). The state itself is float32 and grows by one rounded fma a chunk.
 //
 // Floor of 16/32 heads of 128 (q4b), 2,048 tokens: 34 MB q, k, v, 17 MB T, M and L, 17 MB out, 17 us at 4.1 TB/s;
-// 12 GFLOP as issued (both terms), 15 us at 788 TFLOP/s. mma.sync reaches some 60 % of that rate.
+// 13 GFLOP as issued (both terms, all pairs), 16 us at 788 TFLOP/s.
 #include "delta.cuh"
 #include "pieces.cuh"
 #include "scan.cuh"
@@ -204,17 +204,28 @@ template <int GROUPS_>
 struct Shape {
   static constexpr int GROUPS = GROUPS_, COLS = 64 * GROUPS;
   static constexpr int T = KEYS / 8 * PAIR, M = T + MATRIX, V = M + MATRIX, SUM = V + COLS / 8 * PIECE, STAGE = SUM + sizeof(Sum), BARRIERS = 2 * STAGE;
+  static constexpr int DONE = BARRIERS + 16;  // of each stage: how often a warp was done with it
 };
 
-// One thread asks for what a chunk takes.
+// Where what the chunks of a row take lies, from its first tile on.
 template <class H>
-__device__ __forceinline__ void request_chunk(const Delta& p, uint8_t* stage, uint64_t* barrier, int tile, int head, int column) {
-  mbar_expect(barrier, H::STAGE);
-  bulk_load(stage, piece_of(p, tile, p.keys() + head / (p.value_heads / p.key_heads) * KEYS), KEYS / 8 * PAIR, barrier);
-  bulk_load(stage + H::T, tile_of(p, tile, head), TILE, barrier);
-  bulk_load(stage + H::V, piece_of(p, tile, 2 * p.keys() + column), H::COLS / 8 * PIECE, barrier);
-  bulk_load(stage + H::SUM, sum_of(p, tile, head), sizeof(Sum), barrier);
-}
+struct Sources {
+  const uint8_t *pair, *matrices, *values, *sum;
+  int64_t pieces, heads;  // bytes of the pieces of a tile; value heads
+  __device__ Sources(const Delta& p, int tile, int head, int column)
+      : pair(piece_of(p, tile, p.keys() + head / (p.value_heads / p.key_heads) * KEYS)), matrices(tile_of(p, tile, head)), values(piece_of(p, tile, 2 * p.keys() + column)),
+        sum(reinterpret_cast<const uint8_t*>(sum_of(p, tile, head))), pieces(p.conv() / 8 * PIECE), heads(p.value_heads) {}
+  // One thread asks for a chunk.
+  __device__ __forceinline__ void request(uint8_t* smem, int chunk) const {
+    uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
+    uint64_t* const barrier = reinterpret_cast<uint64_t*>(smem + H::BARRIERS) + (chunk & 1);
+    mbar_expect(barrier, H::STAGE);
+    bulk_load(stage, pair + chunk * pieces, KEYS / 8 * PAIR, barrier);
+    bulk_load(stage + H::T, matrices + chunk * heads * TILE, TILE, barrier);
+    bulk_load(stage + H::V, values + chunk * pieces, H::COLS / 8 * PIECE, barrier);
+    bulk_load(stage + H::SUM, sum + chunk * heads * sizeof(Sum), sizeof(Sum), barrier);
+  }
+};
 
 __device__ __forceinline__ uint32_t product_f16(uint32_t x, uint32_t y) {
   __half2 v = __hmul2(*reinterpret_cast<__half2*>(&x), *reinterpret_cast<__half2*>(&y));
@@ -233,9 +244,8 @@ __device__ __forceinline__ void multiply_rows(float (&d)[N][4], const uint32_t (
   for (int k = 0; k < K; k++) group_f16<OVER_ROWS>(d, a[k], over_rows(b + k * 256, pitch), k > 0);
 }
 
-// The state with K^T (d[0..7]) and Q^T (d[8..15]), the smaller term first.
-template <class H>
-__device__ __forceinline__ void read_state(float (&d)[16][4], uint32_t (&high)[8][4], uint32_t (&low)[8][4], const float (&s)[16][4], uint32_t stage) {
+// The two terms of the state as A operands.
+__device__ __forceinline__ void split(uint32_t (&high)[8][4], uint32_t (&low)[8][4], const float (&s)[16][4]) {
 #pragma unroll
   for (int k = 0; k < 8; k++)
 #pragma unroll
@@ -245,10 +255,6 @@ __device__ __forceinline__ void read_state(float (&d)[16][4], uint32_t (&high)[8
       const float2 v = unpack_f16(high[k][r]);
       low[k][r] = saturated(x - v.x, y - v.y);
     }
-  product_fence();
-  multiply_columns(d, low, stage, PAIR, false);
-  multiply_columns(d, high, stage, PAIR, true);
-  product_commit();
 }
 
 // V - exp(L) K S as the A operand of a product over tokens; values is the lane's address for ldmatrix.
@@ -301,7 +307,16 @@ __device__ __forceinline__ void store_outputs(const float (&o)[8][4], uint8_t* p
   }
 }
 
-// One barrier a chunk: all of it is there, and all are done with the stage that the next copies go to.
+// Whether this was the last of COUNT calls; what all callers did before is done.
+template <int COUNT>
+__device__ __forceinline__ bool last_of(int* calls) {
+  __threadfence_block();
+  const bool last = atomicAdd(calls, 1) % COUNT == COUNT - 1;
+  __threadfence_block();
+  return last;
+}
+
+// Warpgroups do not wait for each other: the warp that is the last to be done with a stage asks for the chunk after next.
 template <class H>
 __device__ __forceinline__ void scan(const Delta& p) {
   extern __shared__ __align__(128) uint8_t smem[];
@@ -312,13 +327,16 @@ __device__ __forceinline__ void scan(const Delta& p) {
   const Share k = share_of(p.rows, p.cursors, blockIdx.y, p.row0, p.row1);
   if (k.from >= k.to) return;
   const int64_t place = (int64_t)(column + g) * KEYS + 2 * c;
-  const int tile = first_tile(p.rows, blockIdx.y, p.row0, CHUNK);
   const uint32_t space = smem_addr(smem), own = 2 * warp * PIECE;  // of the warp's values
 
   uint64_t* const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS);
+  int* const done = reinterpret_cast<int*>(smem + H::DONE);
+  const Sources<H> sources(p, first_tile(p.rows, blockIdx.y, p.row0, CHUNK), head, column0);
   if (threadIdx.x == 0) {
     mbar_init(barriers, 1), mbar_init(barriers + 1, 1), mbar_init_fence();
-    request_chunk<H>(p, smem, barriers, tile, head, column0);
+    done[0] = done[1] = 0;
+    sources.request(smem, 0);
+    if (k.from + CHUNK < k.to) sources.request(smem, 1);
   }
   float s[16][4];
   const float* const before = block_of(p.state, k.from > 0 || k.s.h > 0 ? k.s.dst : k.s.src) + place;
@@ -329,17 +347,19 @@ __device__ __forceinline__ void scan(const Delta& p) {
       const float2 v = *reinterpret_cast<const float2*>(before + half * 8 * KEYS + 8 * t);
       s[t][2 * half] = v.x, s[t][2 * half + 1] = v.y;
     }
+  __syncthreads();
   for (int from = k.from, chunk = 0; from < k.to; from += CHUNK, chunk++) {
-    const int next = from + CHUNK;
     uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
     const uint32_t at = space + (chunk & 1) * H::STAGE;
     const Sum& sum = *reinterpret_cast<const Sum*>(stage + H::SUM);
-    __syncthreads();
-    if (next < k.to && threadIdx.x == 0) request_chunk<H>(p, smem + (~chunk & 1) * H::STAGE, barriers + (~chunk & 1), tile + chunk + 1, head, column0);
-    mbar_wait(barriers + (chunk & 1), chunk >> 1 & 1);
     uint32_t high[8][4], low[8][4];
     float d[16][4], u[8][4], o[8][4];
-    read_state<H>(d, high, low, s, at);
+    split(high, low, s);
+    mbar_wait(barriers + (chunk & 1), chunk >> 1 & 1);
+    product_fence();
+    multiply_columns(d, low, at, PAIR, false);  // K S and Q S, the smaller term first
+    multiply_columns(d, high, at, PAIR, true);
+    product_commit();
     product_wait<0>();
     pin(d), pin(high), pin(low);
     uint32_t r[4][4], plain[4][4], decayed[4][4];
@@ -367,6 +387,8 @@ __device__ __forceinline__ void scan(const Delta& p) {
     product_wait<0>();
     pin(d), pin(decayed);
     const float decay = sum.since[CHUNK - 1];
+    __syncwarp();
+    if (lane == 0 && from + 2 * CHUNK < k.to && last_of<4 * H::GROUPS>(done + (chunk & 1))) sources.request(smem, chunk + 2);
 #pragma unroll
     for (int t = 0; t < 16; t++)
 #pragma unroll

@@ -1,11 +1,11 @@
 // Prefill of a Mamba-2 layer of State 128 in bfloat16 by chunks of 64 tokens (SSD): a convolution over packed rows into
 // scratch memory, then a warpgroup for a row, head and NP value columns that goes through the chunks with the state in
-// registers; then the gated norm (mamba2.cu).
+// registers; then the gated norm.
 //
 // Of a chunk, with L the running sum of the log decays dt A:
 //   Y = exp(L_i) (C S) + tril((C_i . B_j) exp(L_i - L_j) dt_j) X + D X,   S' = exp(L_63) S + sum over j of exp(L_63 - L_j) dt_j B_j X_j^T
 // Products take bf16 operands. Where the state is one, or becomes the result, the rounded operand is split in two terms
-// (17 bits): S in the outputs, the weighted x in the state's update. The state itself is float32 and grows by one rounded
+// (17 bits): S in the outputs, the weighted B in the state's update. The state itself is float32 and grows by one rounded
 // fma a chunk.
 //
 // Floor of 96 heads x 80 (8 groups), 2,048 tokens: 40 MB x, B, C and 31 MB y, 17 us at 4.1 TB/s; 22 GFLOP as issued (both
@@ -22,7 +22,7 @@ struct Times {
   float until[CHUNK], from[CHUNK], weight[CHUNK], since[CHUNK];
 };
 
-// NP value columns a warpgroup. Places in shared memory: C of a chunk, B, x and times of two, the two terms of the state. When the state's terms have been read, the weighted x and then the outputs take their place.
+// NP value columns a warpgroup. Places in shared memory: C of a chunk, B, x and times of two, the two terms of the state.
 template <int NP_>
 struct Shape {
   static constexpr int NP = NP_, NT = NP / 8, ROW = pitch(NP);
@@ -30,7 +30,7 @@ struct Shape {
   static constexpr int KEY = KEYS / 8 * PIECE, VALUE = NT * PIECE;
   static constexpr int C = 0, B = KEY, X = B + 2 * KEY, HIGH = X + 2 * VALUE, LOW = HIGH + NT * STATES, TIMES = LOW + NT * STATES, BARRIERS = TIMES + 2 * sizeof(Times);
 };
-static_assert(2 * CHUNK <= KEYS && CHUNK * pitch(80) <= 10 * KEYS * 16, "weighted x and outputs fit where the terms of the state lie");
+static_assert(CHUNK * pitch(80) <= 10 * KEYS * 16, "outputs fit where a term of the state lies");
 
 // A tile in scratch memory: its pieces, then the times of its heads.
 __device__ __forceinline__ int tile_bytes(const Mamba2& p) { return p.conv() / 8 * PIECE + p.heads * (int)sizeof(Times); }
@@ -99,30 +99,43 @@ struct State {
   }
 };
 
-// C . B of all pairs of a chunk, rows are the later tokens.
-template <class H>
-__device__ __forceinline__ void pair(float (&pairs)[CHUNK / 8][4], uint32_t c, uint32_t b) {
+// The C of a warp's 16 tokens as A operands; it meets three matrices, and shared memory is what products wait for.
+__device__ __forceinline__ void load_queries(uint32_t (&query)[KEYS / 16][4], uint32_t c, int rows, int lane) {
 #pragma unroll
-  for (int k = 0; k < KEYS / 16; k++)
-    group_bf16<OVER_COLUMNS, OVER_COLUMNS>(pairs, over_columns(c + 2 * k * PIECE, PIECE), over_columns(b + 2 * k * PIECE, PIECE), k > 0);
+  for (int k = 0; k < KEYS / 16; k++) ldmatrix_x4(query[k], c + (2 * k + (lane >> 4)) * PIECE + (rows + (lane & 15)) * 16);
+}
+// C . B of all pairs of a chunk, rows are the later tokens.
+__device__ __forceinline__ void pair(float (&pairs)[CHUNK / 8][4], const uint32_t (&query)[KEYS / 16][4], uint32_t b) {
+#pragma unroll
+  for (int k = 0; k < KEYS / 16; k++) group_bf16<OVER_COLUMNS>(pairs, query[k], over_columns(b + 2 * k * PIECE, PIECE), k > 0);
 }
 // C S, the smaller term first.
 template <class H>
-__device__ __forceinline__ void read_state(float (&y)[H::NT][4], uint32_t c, uint32_t state) {
+__device__ __forceinline__ void read_state(float (&y)[H::NT][4], const uint32_t (&query)[KEYS / 16][4], uint32_t state) {
 #pragma unroll
   for (int term = 1; term >= 0; term--)
 #pragma unroll
-    for (int k = 0; k < KEYS / 16; k++)
-      group_bf16<OVER_COLUMNS, OVER_ROWS>(y, over_columns(c + 2 * k * PIECE, PIECE), over_rows(state + term * (H::LOW - H::HIGH) + k * 256, H::STATES), term == 0 || k > 0);
+    for (int k = 0; k < KEYS / 16; k++) group_bf16<OVER_ROWS>(y, query[k], over_rows(state + term * (H::LOW - H::HIGH) + k * 256, H::STATES), term == 0 || k > 0);
 }
-// 64 keys of B^T times the weighted x.
+// 16 keys of a warp, of B^T times the weights of its tokens, in two terms; keys is the lane's address for ldmatrix.
+__device__ __forceinline__ void weigh_keys(uint32_t (&high)[CHUNK / 16][4], uint32_t (&low)[CHUNK / 16][4], uint32_t keys, const Times& times, int c) {
+#pragma unroll
+  for (int k = 0; k < CHUNK / 16; k++) {
+    const float2 w[2] = {*reinterpret_cast<const float2*>(times.weight + 16 * k + 2 * c), *reinterpret_cast<const float2*>(times.weight + 16 * k + 8 + 2 * c)};
+    uint32_t b[4];
+    ldmatrix_x4_trans(b, keys + k * 256);
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+      const float x = bf_lo(b[r]) * w[r / 2].x, y = bf_hi(b[r]) * w[r / 2].y;
+      high[k][r] = pack_bf16(x, y), low[k][r] = pack_bf16(x - bf_lo(high[k][r]), y - bf_hi(high[k][r]));
+    }
+  }
+}
+// d (+)= A x over the tokens of a chunk.
 template <class H>
-__device__ __forceinline__ void grow(float (&d)[H::NT][4], uint32_t b, uint32_t weighted) {
+__device__ __forceinline__ void over_tokens(float (&d)[H::NT][4], const uint32_t (&a)[CHUNK / 16][4], uint32_t x, bool add) {
 #pragma unroll
-  for (int term = 1; term >= 0; term--)
-#pragma unroll
-    for (int k = 0; k < CHUNK / 16; k++)
-      group_bf16<OVER_ROWS, OVER_ROWS>(d, over_rows(b + k * 256, PIECE), over_rows(weighted + term * H::NT * PIECE + k * 256, PIECE), term == 0 || k > 0);
+  for (int k = 0; k < CHUNK / 16; k++) group_bf16<OVER_ROWS>(d, a[k], over_rows(x + k * 256, PIECE), add || k > 0);
 }
 
 // The weights of pairs as the A operand: tril(pairs exp(L_i - L_j) dt_j). row: of the lane.
@@ -137,27 +150,6 @@ __device__ __forceinline__ void weigh_pairs(uint32_t (&w)[CHUNK / 16][4], const 
       const float x = pairs[t][2 * half] * quick_exp2(until[half] - from.x), y = pairs[t][2 * half + 1] * quick_exp2(until[half] - from.y);
       w[t / 2][t % 2 * 2 + half] = pack_bf16(behind >= 0 ? x : 0.f, behind >= 1 ? y : 0.f);
     }
-  }
-}
-
-// The two terms of x times the weights of its tokens.
-template <class H>
-__device__ __forceinline__ void weigh_values(uint8_t* to, const uint8_t* x, const Times& times) {
-  const int i = threadIdx.x % CHUNK, half = threadIdx.x / CHUNK;  // a thread has every other piece of a token
-  const float w = times.weight[i];
-#pragma unroll
-  for (int k = 0; k < H::NT / 2; k++) {
-    const int at = (2 * k + half) * PIECE + i * 16;
-    const uint4 v = *reinterpret_cast<const uint4*>(x + at);
-    const uint32_t in[4] = {v.x, v.y, v.z, v.w};
-    uint32_t high[4], low[4];
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      float a = bf_lo(in[e]) * w, b = bf_hi(in[e]) * w;
-      high[e] = pack_bf16(a, b), low[e] = pack_bf16(a - bf_lo(high[e]), b - bf_hi(high[e]));
-    }
-    *reinterpret_cast<uint4*>(to + at) = make_uint4(high[0], high[1], high[2], high[3]);
-    *reinterpret_cast<uint4*>(to + H::NT * PIECE + at) = make_uint4(low[0], low[1], low[2], low[3]);
   }
 }
 
@@ -189,9 +181,8 @@ __device__ __forceinline__ void store_outputs(const uint32_t (&packed)[H::NT][2]
 }
 
 
-// Products of a chunk run while the next chunk is on its way and threads weigh pairs, weigh x, write outputs. Barriers: when all of
-// the chunk is there (copies, the state's terms, times); when C and the state's terms have been read; when the weighted x
-// is there; when that has been read.
+// Products of a chunk run while the next chunk is on its way and threads weigh pairs and keys and write outputs. Barriers:
+// when the state's terms are there; when C and they have been read; when outputs are written.
 template <class H>
 __device__ __forceinline__ void scan(const Mamba2& p) {
   extern __shared__ __align__(128) uint8_t smem[];
@@ -205,6 +196,7 @@ __device__ __forceinline__ void scan(const Mamba2& p) {
   const float skip = at<float>(p.d)[head];
   const Times* const times = reinterpret_cast<const Times*>(smem + H::TIMES);
   const uint32_t space = smem_addr(smem), published = space + H::HIGH + (lane >> 4) * (H::LOW - H::HIGH) + (rows + (lane & 15)) * 16;
+  const int keys_at = (2 * warp + (lane >> 3 & 1)) * PIECE + (lane >> 4) * 128 + (lane & 7) * 16;
   State<H> state;
   uint64_t* const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS);  // of B and x of the two chunks, of C
   // Of the next request, for the thread that asks.
@@ -241,11 +233,13 @@ __device__ __forceinline__ void scan(const Mamba2& p) {
     async_proxy_fence();
     __syncthreads();
     mbar_wait(barriers + (chunk & 1), chunk >> 1 & 1), mbar_wait(barriers + 2, chunk & 1);
+    uint32_t query[KEYS / 16][4];
     float pairs[CHUNK / 8][4], y[H::NT][4];
+    load_queries(query, space + H::C, rows, lane);
     product_fence();
-    pair<H>(pairs, space + H::C, b);
+    pair(pairs, query, b);
     product_commit();
-    read_state<H>(y, space + H::C, space + H::HIGH);
+    read_state<H>(y, query, space + H::HIGH);
     product_commit();
     if (more && threadIdx.x == 0) request_values(chunk + 1);
     product_wait<1>();
@@ -253,7 +247,7 @@ __device__ __forceinline__ void scan(const Mamba2& p) {
     uint32_t w[CHUNK / 16][4];
     weigh_pairs(w, pairs, now, rows + g, c);
     product_wait<0>();
-    pin(y);
+    pin(y), pin(query);
     const float since[2] = {now.since[rows + g], now.since[rows + g + 8]};
 #pragma unroll
     for (int t = 0; t < H::NT; t++)
@@ -262,35 +256,35 @@ __device__ __forceinline__ void scan(const Mamba2& p) {
     __syncthreads();
     if (more && threadIdx.x == 0) request_queries();
     product_fence();
-#pragma unroll
-    for (int i = 0; i < CHUNK / 16; i++) group_bf16<OVER_ROWS>(y, w[i], over_rows(smem_addr(x) + i * 256, PIECE), 1);
+    over_tokens<H>(y, w, smem_addr(x), true);
     product_commit();
-    weigh_values<H>(smem + H::HIGH, x, now);
-    async_proxy_fence();
-    __syncthreads();
     float d[H::NT][4];
+    uint32_t high[CHUNK / 16][4], low[CHUNK / 16][4];
     const float decay = now.since[CHUNK - 1];
+    auto grow = [&] {
+      product_fence();
+      over_tokens<H>(d, low, smem_addr(x), false);
+      over_tokens<H>(d, high, smem_addr(x), true);
+      product_commit();
+    };
     auto fold = [&](int m) {
-      pin(d);
+      product_wait<0>();
+      pin(d), pin(high), pin(low);
 #pragma unroll
       for (int t = 0; t < H::NT; t++)
 #pragma unroll
         for (int e = 0; e < 4; e++) state.s[m][t][e] = fmaf(decay, state.s[m][t][e], d[t][e]);
     };
-    product_fence();
-    grow<H>(d, b, space + H::HIGH);
-    product_commit();
+    weigh_keys(high, low, b + keys_at, now, c);
+    grow();
     product_wait<1>();
     pin(w), pin(y);
     uint32_t packed[H::NT][2];
     skipped<H>(packed, y, x + (rows + g) * 16 + c * 4, skip);
     store_outputs<H>(packed, smem + H::LOW + rows * H::ROW, p.out, k.s.first + from + rows, column, k.to - from - rows, lane);
-    product_wait<0>();
     fold(0);
-    product_fence();
-    grow<H>(d, b + 8 * PIECE, space + H::HIGH);
-    product_commit();
-    product_wait<0>();
+    weigh_keys(high, low, b + keys_at + 8 * PIECE, now, c);
+    grow();
     fold(1);
     __syncthreads();
     state.publish(published);

@@ -1,16 +1,15 @@
-// Products of a warpgroup (wgmma): D[64, N] (+)= A[64, 16] B[16, N] of 16-bit numbers, asynchronous, D in registers: warp w
-// has rows 16w + g (+ 8), columns 8t + 2c (+ 1) in d[t], as an mma of 16 x 8 has. A lies in registers or in shared memory, B in
-// shared memory.
+// Products of a warpgroup (wgmma): D[64, N] (+)= A[64, 16] B[16, N] of 16-bit numbers, asynchronous. D lies in registers: warp
+// w has rows 16w + g (+ 8), columns 8t + 2c (+ 1) in d[t], as an mma of 16 x 8 has; and so does A, rounded from such a D or
+// loaded by ldmatrix: in shared memory it would take as much of the memory's time as B does.
 //
 // A matrix in shared memory is cut into pieces of eight neighbouring columns, 16 bytes: piece b of a row at b * pitch + row * 16.
 // So eight rows of a piece are 128 contiguous bytes, which is what the unit reads at a time (no swizzle), and one layout serves
-// a product over columns as well as one over rows. pitch is a multiple of 16; with an odd multiple, rows are written
-// without bank conflicts.
+// a product over columns as well as one over rows. pitch is a multiple of 16.
 #pragma once
 #include "replay.cuh"
 #include "wgmma.cuh"
 
-// A matrix whose columns (over_columns) or rows (over_rows) a product sums over, from the address on; 16 of them.
+// B, whose columns (over_columns) or rows (over_rows) a product sums over, from the address on; 16 of them.
 __device__ __forceinline__ uint64_t describe(uint32_t address, int leading, int stride) {
   return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32;
 }
@@ -60,26 +59,19 @@ __device__ __forceinline__ uint32_t saturated(float x, float y) {
 #define HOLD_64 HOLD_8(0), HOLD_8(2), HOLD_8(4), HOLD_8(6)
 #define HOLD_80 HOLD_64, HOLD_8(8)
 #define HOLD_128 HOLD_80, HOLD_8(10), HOLD_8(12), HOLD_8(14)
-// Products that add to d, or begin it where add is 0; over_a, over_b: what the descriptors sum over. P0 .. P6: operands behind d.
-#define GROUP_PRODUCTS(TYPE, N, P0, P1, P2, P3, P4, P5, P6)                                                                                   \
-  template <int OVER_A, int OVER_B>                                                                                                           \
-  __device__ __forceinline__ void group_##TYPE(float (&d)[N / 8][4], uint64_t a, uint64_t b, int add) {                                        \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " P2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" PLACE_##N \
-                 "}, " P0 ", " P1 ", p, 1, 1, " P3 ", " P4 ";\n}\n"                                                                            \
-                 : HOLD_##N                                                                                                                    \
-                 : "l"(a), "l"(b), "r"(add), "n"(OVER_A), "n"(OVER_B));                                                                       \
-  }                                                                                                                                           \
-  template <int OVER_B>                                                                                                                       \
+// Products that add to d, or begin it where add is 0; OVER: what the descriptor of b sums over. P0 .. P6: operands behind d.
+#define GROUP_PRODUCT(TYPE, N, P0, P1, P2, P3, P4, P5, P6)                                                                                    \
+  template <int OVER>                                                                                                                         \
   __device__ __forceinline__ void group_##TYPE(float (&d)[N / 8][4], const uint32_t (&a)[4], uint64_t b, int add) {                            \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " P5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" PLACE_##N \
                  "}, {" P0 ", " P1 ", " P2 ", " P3 "}, " P4 ", p, 1, 1, " P6 ";\n}\n"                                                         \
-                 : HOLD_##N                                                                                                                    \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(OVER_B));                                                \
+                 : HOLD_##N                                                                                                                   \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(OVER));                                                  \
   }
-GROUP_PRODUCTS(bf16, 64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
-GROUP_PRODUCTS(bf16, 80, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
-GROUP_PRODUCTS(f16, 64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
-GROUP_PRODUCTS(f16, 128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
-#undef GROUP_PRODUCTS
+GROUP_PRODUCT(bf16, 64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+GROUP_PRODUCT(bf16, 80, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
+GROUP_PRODUCT(f16, 64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+GROUP_PRODUCT(f16, 128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+#undef GROUP_PRODUCT
 
 // ---------------------------------------------------------------- end of instructions

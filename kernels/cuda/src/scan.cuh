@@ -14,16 +14,16 @@ constexpr float LOG2E = 1.44269504f;
 // never share a bank.
 __host__ __device__ constexpr int pitch(int n) { return n * 2 / 16 % 2 ? n * 2 : n * 2 + 16; }
 
-// A row's tokens from..to, which this launch takes; token i is token first + i of the batch, at + i of the launch.
+// A row's tokens from..to, which this launch takes; token i is token first + i of the batch.
 struct Share {
   Sequence s;
-  int from, to, at;
+  int from, to;
 };
 
 __device__ __forceinline__ Share share_of(const Rows& rows, const Cursors& cursors, int row, int row0, int row1) {
   Share k;
   k.s = sequence(rows, cursors, row);
-  k.from = max(row0 - k.s.first, 0), k.to = min(k.s.n, row1 - k.s.first), k.at = k.s.first - row0;
+  k.from = max(row0 - k.s.first, 0), k.to = min(k.s.n, row1 - k.s.first);
   return k;
 }
 
