@@ -35,7 +35,7 @@ type tensorKernel struct {
 
 // attentionKernels are those of src/kv.cu and src/attention*.cu.
 type attentionKernels struct {
-	write, plain, combine driver.Function
+	write, writeEight, plain, combine driver.Function
 
 	step    [3][2][3]tensorKernel // by head dim 64, 128, 256; bf16, e4m3; 16, 32, 64 packed rows
 	rows    [3][2]tensorKernel
@@ -44,7 +44,7 @@ type attentionKernels struct {
 
 func (k *attentionKernels) load(l *loader) error {
 	l.open("kv")
-	k.write, k.plain = l.active("write_kv", 0), l.active("attend", 0)
+	k.write, k.writeEight, k.plain = l.active("write_kv", 0), l.active("write_kv_eight", 0), l.active("attend", 0)
 	if l.dev.act != kernels.BF16 {
 		return nil
 	}
@@ -137,13 +137,34 @@ func (o *ops) WriteKV(p kernels.WriteKV) {
 		_                                                                         int32
 	}
 	r, k := p.Rows, p.KV
-	launch(o, o.attention.write, grid(r.Tokens, ceil(p.QHeads+2*k.Heads, 4), 1, 128), params{
+	write, heads := o.attention.write, 4 // of a block
+	if eights(p) {
+		write, heads = o.attention.writeEight, 1024/k.HeadDim
+	}
+	launch(o, write, grid(r.Tokens, ceil(p.QHeads+2*k.Heads, heads), 1, 128), params{
 		q: matOf(p.Q), k: matOf(p.K), v: matOf(p.V), out: matOf(p.QOut),
 		slot: addr(r.Slot), n: addr(r.N), start: addr(r.Start), origin: addr(p.Cursors.Origin), h: addr(p.Cursors.H), pos: addr(p.Pos),
 		pages: addr(k.Pages), table: addr(k.Table), qnorm: addr(p.QNorm), knorm: addr(p.KNorm), freq: addr(p.InvFreq), trouble: o.dev.memory.trouble.addr(),
 		pageStride: k.PageStride, scales: k.ScaleOffset(), count: int32(r.Count), first: int32(r.First), t: int32(r.T), heads: int32(k.Heads),
 		queries: int32(p.QHeads), queryStride: int32(p.QStride), tableStride: int32(k.TableStride), pageTokens: int32(k.PageTokens),
 		pageCount: int32(pageCount(k)), dim: int32(k.HeadDim), dtype: int32(k.DType), rotary: int32(p.Rotary), eps: p.Eps, kscale: p.KScale, vscale: p.VScale})
+}
+
+// eights reports whether eight dims a thread, which start at multiples of 16 bytes, are possible and the faster way: up to
+// 64 tokens that is so, where latency counts.
+func eights(p kernels.WriteKV) bool {
+	dim := p.KV.HeadDim
+	if p.Rows.Tokens > 64 || dim != 64 && dim != 128 && dim != 256 || p.Rotary%16 != 0 || p.KV.PageStride%16 != 0 {
+		return false
+	}
+	addresses := addr(p.KV.Pages) | addr(p.InvFreq) | addr(p.QNorm) | addr(p.KNorm)
+	strides := p.QStride
+	for _, m := range [...]kernels.Mat{p.Q, p.K, p.V, p.QOut} {
+		v := matOf(m)
+		addresses |= v.addr
+		strides |= int(v.stride)
+	}
+	return addresses%16 == 0 && strides%8 == 0
 }
 
 // attendParams is struct Attend of src/attention.cuh.

@@ -30,11 +30,12 @@ struct Item {
   int row, head, block, n, position, end, tiles;  // end: behind the last token that is seen; tiles: 0 if there is none
 };
 
-// The block's item of a round; of two rounds the second goes through the blocks backwards, since items become shorter.
+// The block's item of a round. Items of a row become shorter: of two rounds the second goes through the blocks backwards,
+// and every two rounds another block begins, so that with many rows no block gets the first of all.
 template <int N>
 __device__ __forceinline__ Item item_of(const Attend& p, const RowTables& t, int round) {
-  constexpr int M = 128;
-  const int item = round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+  constexpr int M = 128, APART = 29;  // of the simulated numbers the one with the shortest longest block
+  const int blocks = gridDim.x, place = round & 1 ? blocks - 1 - blockIdx.x : blockIdx.x, item = round * blocks + (place + round / 2 * APART) % blocks;
   if (item >= t.item[p.count]) return {-1, 0, 0, 0, 0, 0, 0};
   int lo = 0, hi = p.count;  // item[lo] <= item < item[hi]
   while (hi - lo > 1) {

@@ -127,6 +127,99 @@ __device__ __forceinline__ void write_kv(const WriteKV& p) {
 extern "C" __global__ void __launch_bounds__(128) write_kv_f32(PARAMS(WriteKV, p)) { write_kv<float>(p); }
 extern "C" __global__ void __launch_bounds__(128) write_kv_bf16(PARAMS(WriteKV, p)) { write_kv<bf16>(p); }
 
+// Rotates dims 8 * lane + i of a head that `lanes` threads hold. The other half of a pair is in a thread rotary / 16 away;
+// thread l works out the angles l, l + lanes, ... for all.
+__device__ __forceinline__ void rotate_eight(const WriteKV& p, float (&x)[8], bool wanted, int position, int lane, int lanes) {
+  const int half = p.rotary / 2, d = lane * 8, angle = d % half, from = d < half ? lane + half / 8 : lane - half / 8;
+  float other[8], sines[8], cosines[8];
+#pragma unroll
+  for (int i = 0; i < 8; i++) other[i] = __shfl_sync(~0u, x[i], from, lanes);
+#pragma unroll 1
+  for (int first = 0; first < half; first += lanes) {
+    float sine = 0, cosine = 0;
+    if (first + lane < half) sincosf((float)position * at<const float>(p.freq)[first + lane], &sine, &cosine);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      const int of = angle + i - first;
+      const float s = __shfl_sync(~0u, sine, of, lanes), c = __shfl_sync(~0u, cosine, of, lanes);
+      if (of >= 0 && of < lanes) sines[i] = s, cosines[i] = c;
+    }
+  }
+  if (!wanted || d >= p.rotary) return;
+#pragma unroll
+  for (int i = 0; i < 8; i++) x[i] = d < half ? x[i] * cosines[i] - other[i] * sines[i] : x[i] * cosines[i] + other[i] * sines[i];
+}
+
+// The page of token `place` of a slot, and which line of it a head's key or value is; 0 and a report if there is none.
+__device__ __forceinline__ uint64_t page_of(const WriteKV& p, int slot, int place, int part_head, int64_t& line) {
+  const int id = at<const int>(p.table)[(int64_t)slot * p.table_stride + place / p.page_tokens];
+  line = part_head * (int64_t)p.page_tokens + place % p.page_tokens;
+  if ((unsigned)id < (unsigned)p.page_count) return p.pages + id * p.page_stride;
+  report(p.trouble, TROUBLE_PAGE, id);
+  return 0;
+}
+
+// Stores dims d .. d+7 of a line.
+__device__ __forceinline__ void store_line(const WriteKV& p, uint64_t page, int64_t line, int d, const float (&x)[8], float scale, float most) {
+  const int64_t to = line * p.dim + d;
+  if (p.dtype == F32) return store8(at<float>(page) + to, x);
+  if (p.dtype == BF16) return store8(at<bf16>(page) + to, x);
+  if (scale == 0) scale = most / 448.f;
+  if (scale == 0) scale = 1;
+  if (d == 0) at<float>(page + p.scales)[line] = scale;
+  uint32_t codes[2] = {};
+#pragma unroll
+  for (int i = 0; i < 8; i++) codes[i / 4] |= (uint32_t)__nv_cvt_float_to_fp8(x[i] / scale, __NV_SATFINITE, __NV_E4M3) << i % 4 * 8;
+  *reinterpret_cast<uint2*>(at<uint8_t>(page) + to) = make_uint2(codes[0], codes[1]);
+}
+
+// The same for head dims 64, 128 and 256 and addresses aligned to 16 bytes: a thread has eight neighbouring dims, so a warp
+// has 256 / dim heads of a token. It asks for all it can before it waits.
+template <typename T>
+__device__ __forceinline__ void write_kv_eight(const WriteKV& p) {
+  pdl_begin();
+  const int lanes = p.dim / 8, lane = threadIdx.x % lanes, unit = blockIdx.y * (128 / lanes) + threadIdx.x / lanes, d = lane * 8;
+  const int token = p.first + blockIdx.x;
+  const bool exists = unit < p.queries + 2 * p.heads, query = unit < p.queries, key = !query && unit < p.queries + p.heads;
+  const int head = query ? unit : (unit - p.queries) % p.heads;
+  const uint64_t norm = query ? p.qnorm : key ? p.knorm : 0;
+  const int position = p.rotary > 0 ? at<const int>(p.pos)[token] : 0;
+  float x[8] = {}, factor[8];
+  if (exists) load8(query ? row_of<const T>(p.q, token) + (int64_t)head * p.query_stride + d : row_of<const T>(key ? p.k : p.v, token) + (int64_t)head * p.dim + d, x);
+  if (norm) load8(at<const float>(norm) + d, factor);
+  int j, n;
+  const int row = row_of_token(blockIdx.x, p.count, p.first, p.t, p.n, p.start, j, n);
+  if (row < 0) return;
+  const bool counts = j < n, stores = exists && !query && counts;
+  uint64_t page = 0;
+  int64_t line = 0;
+  if (stores) {
+    const int slot = at<const int>(p.slot)[row];
+    page = page_of(p, slot, at<const int>(p.origin)[slot] + at<const int>(p.h)[slot] + j, (key ? 0 : p.heads) + head, line);
+  }
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++) squares = fmaf(x[i], x[i], squares);
+  for (int o = lanes / 2; o > 0; o >>= 1) squares += __shfl_xor_sync(~0u, squares, o);
+  if (norm) {
+    const float all = 1.f / sqrtf(squares / p.dim + p.eps);
+#pragma unroll
+    for (int i = 0; i < 8; i++) x[i] *= all * factor[i];
+  }
+  if (p.rotary > 0) rotate_eight(p, x, query || key, position, lane, lanes);
+  float most = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    if (!counts) x[i] = 0;
+    most = fmaxf(most, fabsf(x[i]));
+  }
+  for (int o = lanes / 2; o > 0; o >>= 1) most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
+  if (exists && query) store8(row_of<T>(p.out, token) + (int64_t)head * p.dim + d, x);
+  if (page) store_line(p, page, line, d, x, key ? p.kscale : p.vscale, most);
+}
+extern "C" __global__ void __launch_bounds__(128) write_kv_eight_f32(PARAMS(WriteKV, p)) { write_kv_eight<float>(p); }
+extern "C" __global__ void __launch_bounds__(128) write_kv_eight_bf16(PARAMS(WriteKV, p)) { write_kv_eight<bf16>(p); }
+
 // Adds up the chunks of a head of a token of step rows: blocks of 128 threads, D / 4 of them a chunk.
 template <typename T>
 __device__ __forceinline__ void combine(const Attend& p) {
