@@ -316,18 +316,28 @@ func BenchmarkLayers(b *testing.B) {
 	s := newStepTimer(b)
 	defer s.dev.Close()
 	for i, hidden := range []int{3136, 2560} {
-		for _, rows := range []int{1, 4, 8, 16} {
-			r, _ := newStepRig(b, s.dev, stepShapes[i], rows, windowOf(1), kernels.Precision{}, true, hidden)
-			line := fmt.Sprintf("layer %-4s B%-3d %.2f us |", stepShapes[i].name, rows, r.micro(s.dev.ops.ssm.choices, 50))
-			for _, v := range variantsOf(rows, kernels.Precision{})[2:] {
-				c := s.dev.ops.ssm.choices
-				v.set(&c)
-				line += fmt.Sprintf(" %s %.2f", v.name, r.micro(c, 50))
+		for _, t := range []int{1, 4} {
+			for _, rows := range []int{1, 4, 8, 16} {
+				s.layer(stepShapes[i], hidden, rows, t)
 			}
-			fmt.Println(line)
-			r.free()
 		}
 	}
+}
+
+// layer prints the time of a layer with its projections, and with each other way of doing the mixer.
+func (s stepTimer) layer(m stepShape, hidden, rows, t int) {
+	if rows*t > streamedRows {
+		return
+	}
+	r, _ := newStepRig(s.B, s.dev, m, rows, windowOf(t), kernels.Precision{}, true, hidden)
+	defer r.free()
+	line := fmt.Sprintf("layer %-4s B%-3d T%d %.2f us |", m.name, rows, t, r.micro(s.dev.ops.ssm.choices, 50))
+	for _, v := range variantsOf(rows, kernels.Precision{}) {
+		c := s.dev.ops.ssm.choices
+		v.set(&c)
+		line += fmt.Sprintf(" %s %.2f", v.name, r.micro(c, 50))
+	}
+	fmt.Println(line)
 }
 
 // BenchmarkFormats times mixers in the formats of checkpoints.
