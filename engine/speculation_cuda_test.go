@@ -21,7 +21,7 @@ func TestCUDASpeculativeTexts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := golden.Open(t, name)
 			var requests []Request
-			for _, prompt := range excerpts(t, name, texts) {
+			for _, prompt := range excerpts(t, g, texts) {
 				requests = append(requests, greedy(prompt, length))
 			}
 			plain := openOn(t, gpu(t, kernels.BF16), g, Options{MaxSeqs: texts})
@@ -48,13 +48,17 @@ func TestCUDASpeculativeTexts(t *testing.T) {
 }
 
 // excerpts are prompts of 12 to 43 tokens from a novel.
-func excerpts(t *testing.T, name string, n int) (prompts [][]int32) {
+func excerpts(t *testing.T, g *golden.Golden, n int) (prompts [][]int32) {
 	t.Helper()
 	text, err := os.ReadFile("../cmd/bench/testdata/jane-eyre.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := demoTokenizer(t, name).Encode(string(text), tokenizer.EncodeOptions{})
+	tok, err := tokenizer.Load(g.Folder.Tokenizer, g.Folder.TokenizerConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := tok.Encode(string(text), tokenizer.EncodeOptions{})
 	for i := range n {
 		from := i * (len(ids) - 64) / n
 		prompts = append(prompts, ids[from:from+12+i%32])
