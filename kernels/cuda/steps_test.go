@@ -251,7 +251,7 @@ func variantsOf(rows int, p kernels.Precision) []variant {
 func TestStepVariants(t *testing.T) {
 	for _, v := range stepVariants() {
 		t.Run(v.name, func(t *testing.T) {
-			kerneltest.RunFamily(t, "ssm", func(t testing.TB) kernels.Device {
+			kerneltest.RunCases(t, "ssm", "step", func(t testing.TB) kernels.Device {
 				d, err := Open(Options{WalkScans: true})
 				if err != nil {
 					t.Skipf("no GPU: %v", err)

@@ -3,6 +3,7 @@ package kerneltest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"reprise/kernels"
@@ -69,10 +70,13 @@ func (p Part) of(all []testcase) (some []testcase) {
 	return some
 }
 
-// RunFamily runs one family of operations, as Run does.
-func RunFamily(t *testing.T, name string, open func(t testing.TB) kernels.Device) {
-	list := families(testing.Short())
-	runTable(t, slices.DeleteFunc(list, func(f family) bool { return f.name != name }), open)
+// RunCases runs those cases of a family whose names contain a word, as Run does.
+func RunCases(t *testing.T, name, word string, open func(t testing.TB) kernels.Device) {
+	list := slices.DeleteFunc(families(testing.Short()), func(f family) bool { return f.name != name })
+	for i := range list {
+		list[i].cases = slices.DeleteFunc(list[i].cases, func(c testcase) bool { return !strings.Contains(c.name, word) })
+	}
+	runTable(t, list, open)
 }
 
 func runTable(t *testing.T, table []family, open func(t testing.TB) kernels.Device) {
