@@ -70,7 +70,12 @@ func (p Part) of(all []testcase) (some []testcase) {
 	return some
 }
 
-// RunCases runs those cases of a family whose names contain a word, as Run does.
+// RunFamily runs one family of operations, as Run does.
+func RunFamily(t *testing.T, name string, open func(t testing.TB) kernels.Device) {
+	RunCases(t, name, "", open)
+}
+
+// RunCases runs those cases of a family whose names contain a word.
 func RunCases(t *testing.T, name, word string, open func(t testing.TB) kernels.Device) {
 	list := slices.DeleteFunc(families(testing.Short()), func(f family) bool { return f.name != name })
 	for i := range list {
