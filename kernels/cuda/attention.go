@@ -14,7 +14,7 @@ import (
 // Limits and sizes of src/attention.cuh and src/kv.cu.
 const (
 	attendRows    = 256 // of a launch
-	attendThreads = 128 // of a block, step rows
+	attendThreads = 128 // of a block, step rows; twice as many for head dim 256
 	rowsThreads   = 384 // of a block, prefill rows
 	rowsPacked    = 128 // packed rows of a block, prefill rows
 	attendTile    = 64  // tokens
@@ -73,20 +73,24 @@ func (k *attentionKernels) load(l *loader) error {
 // tensor finds the instance for head dim 64<<d and 16<<m packed rows.
 func (l *loader) tensor(d, pages, m, stages, blocks int) tensorKernel {
 	dim, queries := 64<<d, 16<<m
-	shared := attendShared(dim, queries, stages, pages == 1)
+	threads := attendThreads
+	if dim == 256 {
+		threads *= 2
+	}
+	shared := attendShared(dim, queries, stages, threads/32, pages == 1)
 	name := [...]string{"bf16", "e4m3"}[pages]
-	return tensorKernel{l.kernel(fmt.Sprintf("step_%d_%s_%d", dim, name, queries), shared), blocks, attendThreads, shared}
+	return tensorKernel{l.kernel(fmt.Sprintf("step_%d_%s_%d", dim, name, queries), shared), blocks, threads, shared}
 }
 
 // attendShared is Layout::TOTAL of src/attention.cuh, which the kernels check.
-func attendShared(dim, queries, stages int, narrow bool) int {
+func attendShared(dim, queries, stages, warps int, narrow bool) int {
 	stage := 2 * attendTile * dim * 2
 	if narrow {
 		stage = 2*attendTile*dim + 2*attendTile*4
 	}
 	tiles := (stages + 1) * (9 + 2*attendTile) * 4
 	tables := (4*attendRows + 8) * 4
-	return stages*(stage+queries*dim*2) + queries*attendTile*2 + 2*queries*16 + tiles + tables
+	return stages*(stage+queries*dim*2) + queries*attendTile*2 + 2*queries*warps*4 + tiles + tables
 }
 
 // rowsShared is RowsLayout::TOTAL of src/attention_rows.cuh, which the kernels check.

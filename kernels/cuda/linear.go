@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"fmt"
-	"math/bits"
 
 	"reprise/kernels"
 	"reprise/kernels/cuda/driver"
@@ -30,9 +29,9 @@ type skinnyKernel struct {
 
 // linearKernels are those of src/linear.cu, and cuBLASLt where it exists.
 type linearKernels struct {
-	skinny [4]skinnyKernel // by tokens: 8, 16, 32, 64
-	normed [2]skinnyKernel // with a norm before: 8, 16
-	plain  driver.Function
+	streams [2]streamKernels // by tokens: 8, 16
+	skinny  [2]skinnyKernel  // by tokens: 32, 64
+	plain   driver.Function
 
 	lt        *driver.Lt
 	plans     map[driver.Shape]driver.Plan
@@ -41,19 +40,15 @@ type linearKernels struct {
 
 func (k *linearKernels) load(l *loader) error {
 	l.open("linear")
-	k.skinny = [4]skinnyKernel{{tokens: 8, rows: 16, warps: 16}, {tokens: 16, rows: 16, warps: 16}, {tokens: 32, rows: 32, warps: 8}, {tokens: 64, rows: 64, warps: 4}}
+	k.skinny = [2]skinnyKernel{{tokens: 32, rows: 32, warps: 8}, {tokens: 64, rows: 64, warps: 4}}
 	for i := range k.skinny {
 		s := &k.skinny[i]
 		s.sum = s.warps * s.tokens * (s.rows + 4) * 4
 		s.function = l.kernel(fmt.Sprintf("skinny_%d", s.tokens), s.sum)
 	}
-	for i := range k.normed {
-		s := k.skinny[i]
-		s.sum += s.warps * s.tokens * 4
-		s.function = l.kernel(fmt.Sprintf("skinny_%d_normed", s.tokens), s.sum+normedCols*4)
-		k.normed[i] = s
-	}
 	k.plain = l.kernel("plain", 0)
+	l.open("stream")
+	k.streams = [2]streamKernels{l.streams(8, 6), l.streams(16, 4)}
 	if l.dev.act != kernels.BF16 || l.dev.ownProducts {
 		return nil
 	}
@@ -88,6 +83,7 @@ type linearParams struct {
 	norm                              uint64
 	eps                               float32
 	act                               int32 // kernels.Activation, or -1
+	rowsEach, pass                    int32 // of streams: outputs a cluster, and at once
 }
 
 // Linear multiplies by a weight.
@@ -122,30 +118,17 @@ func (o *ops) normedProduct(p kernels.Linear) bool {
 	}
 	k := linearParams{x: matOf(x), y: matOf(y), w: addr(w.buf), bytes: w.stride, m: int32(x.Rows), n: int32(y.Cols), k: int32(w.cols),
 		wtype: int32(w.dtype), xtype: int32(x.DType), ytype: int32(y.DType), add: flag(p.Add), aligned: 1, norm: addr(p.NormW), eps: p.Eps, act: -1}
-	s := &o.linear.normed[0]
-	if x.Rows > s.tokens {
-		s = &o.linear.normed[1]
-	}
-	rows := s.rows
 	if p.Activates() {
-		if k.act = int32(p.Kind); p.Kind == kernels.SiLUMul {
-			rows /= 2 // a gate and a value for each output
-		}
+		k.act = int32(p.Kind)
 	}
-	c := line(ceil(y.Cols, rows), s.warps*32)
-	c.Shared = uint32(s.sum + ceil(w.cols, 32)*32*4)
-	launch(o, s.function, c, k)
-	o.front.calm = true
+	o.stream(k)
 	return true
 }
 
 // product chooses a kernel by types and rows.
 func (o *ops) product(x, y kernels.Mat, w *weight, add bool) {
 	k := linearParams{x: matOf(x), y: matOf(y), w: addr(w.buf), bytes: w.stride, m: int32(x.Rows), n: int32(w.rows), k: int32(w.cols),
-		wtype: int32(w.dtype), xtype: int32(x.DType), ytype: int32(y.DType)}
-	if add {
-		k.add = 1
-	}
+		wtype: int32(w.dtype), xtype: int32(x.DType), ytype: int32(y.DType), add: flag(add), act: -1}
 	if x.Buf.Addr%16 == 0 && x.Stride*x.DType.Size()%16 == 0 {
 		k.aligned = 1
 	}
@@ -153,17 +136,22 @@ func (o *ops) product(x, y kernels.Mat, w *weight, add bool) {
 	case x.Rows == 0:
 	case x.DType != kernels.BF16 || w.dtype != kernels.BF16:
 		launch(o, o.linear.plain, grid(ceil(w.rows, 64), ceil(x.Rows, 32), 1, 256), k)
-	case x.Rows > streamedRows && k.aligned == 1 && o.library(x, y, w, add):
+	case x.Rows <= streamedRows && k.aligned == 1:
+		o.stream(k)
+	case k.aligned == 1 && o.library(x, y, w, add):
 	default:
-		o.stream(k, x.DType.Size(), y.DType.Size())
+		o.skinny(k, x.DType.Size(), y.DType.Size())
 	}
 }
 
-// stream runs the skinny kernels over up to 64 rows at a time.
-func (o *ops) stream(k linearParams, xSize, ySize int) {
+// skinny runs the skinny kernels over up to 64 rows at a time.
+func (o *ops) skinny(k linearParams, xSize, ySize int) {
 	for left := int(k.m); left > 0; left -= skinnyRows {
 		k.m = int32(min(left, skinnyRows))
-		s := &o.linear.skinny[bits.Len(uint(max(k.m, 8)-1))-3]
+		s := &o.linear.skinny[0]
+		if int(k.m) > s.tokens {
+			s = &o.linear.skinny[1]
+		}
 		blocks := 16 / s.warps
 		c := line(ceil(int(k.n), s.rows)*blocks, s.warps*32)
 		c.Shared, c.Cluster = uint32(s.sum), uint32(blocks)

@@ -1,14 +1,14 @@
-// Attention over pages by tensor cores: bf16 activations, bf16 or e4m3 pages, head dims 64, 128 and 256.
+// Attention of step rows over pages by tensor cores: bf16 activations, bf16 or e4m3 pages, head dims 64, 128 and 256.
 //
 // The query heads of a KV head and the tokens of a row are packed as rows of one matrix: packed row i is token i / group,
-// query head i % group. An item of work is (row, KV head, block of 16 * MT packed rows, chunk of the context). Step rows
-// (STEP) leave unnormalised sums of every chunk for attend_combine; prefill rows have one chunk and finish here. The
-// chunks of a row depend on its own context only, so a row's bits do not depend on its neighbours.
+// query head i % group. An item of work is (row, KV head, block of 16 * MT packed rows, chunk of the context). Those of a
+// whole context finish here; other chunks leave unnormalised sums for attend_combine. The chunks of a row depend on its own
+// context only, so a row's bits do not depend on its neighbours.
 //
-// A block of four warps takes items blockIdx.x, + gridDim.x, ... as one stream of tiles of 64 tokens, so that loads of
-// the next item start while this one ends. In a tile, warp w multiplies all queries by the keys 16w .. 16w+15; scores
-// become weights in shared memory; then warp w adds up the dims D/4*w .. of all 64 values. So every key and value is
-// read, and converted, by one warp once. e4m3 turns into bf16 exactly; its scales meet the scores and the weights.
+// A block of W warps takes items blockIdx.x, + gridDim.x, ... as one stream of tiles of 64 tokens, so that loads of the next
+// item start while this one ends. In a tile, warp w multiplies all queries by its 64 / W keys; scores become weights in
+// shared memory; then warp w adds up its D / W dims of all 64 values. So every key and value is read, and converted, by one
+// warp once. e4m3 turns into bf16 exactly; its scales meet the scores and the weights.
 #pragma once
 #include "common.cuh"
 
@@ -32,11 +32,13 @@ __device__ __forceinline__ int quotient(int x, uint32_t per) { return per ? (int
 
 constexpr int MAX_ROWS = 256;  // of a launch
 constexpr int TILE = 64;       // tokens
+constexpr int WHOLE = 384;     // tokens: a shorter context is one chunk
 constexpr int LEAST_CHUNK = 128;
 constexpr int ITEMS = 264;  // chunks times heads that a long context is cut into, two for each multiprocessor
 
 // Tokens of a chunk of a context.
 __device__ __forceinline__ int chunk_of(int context, int heads) {
+  if (context < WHOLE) return WHOLE;
   int64_t c = ((int64_t)context * heads + ITEMS - 1) / ITEMS;
   c = (c + TILE - 1) / TILE * TILE;
   return max((int)c, LEAST_CHUNK);
@@ -107,7 +109,7 @@ __device__ __forceinline__ uint32_t place(int r, int c) {
 
 // What a tile is, written one iteration before its loads.
 struct Tile {
-  int row, head, block, chunk;  // row -1: there is no more work
+  int row, head, block, chunk;  // row -1: there is no more work; chunk -1: the whole context
   int from, end;                // tokens; end: behind the last of the item
   int first, last;              // of its item
   int queries;                  // where the item's queries lie
@@ -117,16 +119,15 @@ struct Tile {
 constexpr int UNIT = 64;
 constexpr uint32_t NOWHERE = ~0u;
 
-template <int D, bool FP8, int MT, bool STEP, int STAGES>
+template <int D, bool FP8, int MT, int STAGES, int WARPS>
 struct Layout {
   static constexpr int BYTES = D * (FP8 ? 1 : 2);   // of a key
   static constexpr int KEYS = TILE * BYTES;
   static constexpr int QUERIES = 16 * MT * D * 2;
-  static constexpr int HELD = STEP ? STAGES : 1;     // items whose queries are held
   static constexpr int SCALES = FP8 ? 2 * TILE * 4 : 0;
   static constexpr int STAGE = 2 * KEYS + SCALES;
-  static constexpr int Q = STAGES * STAGE, WEIGHTS = Q + HELD * QUERIES, MOST = WEIGHTS + 16 * MT * TILE * 2;
-  static constexpr int SUM = MOST + 16 * MT * 16, TILES = SUM + 16 * MT * 16;
+  static constexpr int Q = STAGES * STAGE, WEIGHTS = Q + STAGES * QUERIES, MOST = WEIGHTS + 16 * MT * TILE * 2;
+  static constexpr int SUM = MOST + 16 * MT * WARPS * 4, TILES = SUM + 16 * MT * WARPS * 4;
   static constexpr int ROWS = TILES + (STAGES + 1) * (int)sizeof(Tile), TOTAL = ROWS + (4 * MAX_ROWS + 8) * 4;
 };
 
@@ -171,7 +172,7 @@ __device__ __forceinline__ void list_rows(const Attend& p, const RowTables& t) {
 }
 
 // Walks the block's tiles. All threads hold the same.
-template <int M, bool STEP>
+template <int M>
 struct Walk {
   int item, tile, tiles, row, head, block, chunk, from, end, held, slot;
 
@@ -192,17 +193,11 @@ struct Walk {
     const int n = t.n[row], position = t.position[row], blocks = (n * p.group + M - 1) / M;
     int rest = item - t.item[row];
     chunk = quotient(rest, p.per_head), head = rest - chunk * p.heads, block = 0;
-    if (!STEP) {
-      block = blocks - 1 - chunk, chunk = 0;  // the longest first
-    } else if (blocks > 1) {
-      block = chunk % blocks, chunk /= blocks;
-    }
+    if (blocks > 1) block = chunk % blocks, chunk /= blocks;
     const int last = min(quotient(block * M + M - 1, p.per_group), n - 1);
-    end = position + last + 1, from = 0;
-    if (STEP) {
-      const int size = chunk_of(position + n, p.heads);
-      from = chunk * size, end = min(end, from + size);
-    }
+    const int size = chunk_of(position + n, p.heads);
+    from = chunk * size, end = min(position + last + 1, from + size);
+    if (size >= position + n) chunk = -1;
     tiles = max(1, (end - from + TILE - 1) / TILE);
   }
   __device__ __forceinline__ void start(const Attend& p, const RowTables& t) {
@@ -235,30 +230,31 @@ struct Walk {
   }
 };
 
-template <int D, bool FP8, int MT, bool STEP, int STAGES>
+template <int D, bool FP8, int MT, int STAGES, int WARPS>
 __device__ __forceinline__ void attend(const Attend& p) {
-  using L = Layout<D, FP8, MT, STEP, STAGES>;
-  constexpr int M = 16 * MT, BYTES = L::BYTES, NT = D / 32;  // NT: tiles of 8 dims a warp
+  using L = Layout<D, FP8, MT, STAGES, WARPS>;
+  constexpr int THREADS = 32 * WARPS, M = 16 * MT, BYTES = L::BYTES;
+  constexpr int NT = D / 8 / WARPS, KT = TILE / 8 / WARPS;  // tiles of 8 dims, and of 8 keys, a warp
   extern __shared__ __align__(1024) uint8_t space[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   const uint32_t base = shared_address(space);
   int* table = reinterpret_cast<int*>(space + L::ROWS);
   const RowTables rows = {table, table + MAX_ROWS + 4, table + 2 * MAX_ROWS + 4, table + 3 * MAX_ROWS + 4};
   Tile* ring = reinterpret_cast<Tile*>(space + L::TILES);
-  float4* most = reinterpret_cast<float4*>(space + L::MOST);  // [M] of the four warps
-  float4* sums = reinterpret_cast<float4*>(space + L::SUM);
+  float* most = reinterpret_cast<float*>(space + L::MOST);  // [M] of the warps
+  float* sums = reinterpret_cast<float*>(space + L::SUM);
   uint32_t given;
   asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(given));
   if (given < L::TOTAL) __trap();  // attention.go computes the same size
   pdl_begin();
-  list_rows<M, STEP>(p, rows);
+  list_rows<M, true>(p, rows);
 
-  auto token_of = [&](int row) { return STEP ? p.first + row * p.t : at<const int>(p.start)[row]; };
+  auto token_of = [&](int row) { return p.first + row * p.t; };
   // Packed row i of an item of a row with n tokens.
   auto load_queries = [&](const Tile& d) {
     const int n = rows.n[d.row], token = token_of(d.row);
     const uint32_t to = base + L::Q + d.queries * L::QUERIES;
-    constexpr int PIECES = D / 8, EACH_THREAD = M * PIECES / 128, AT_ONCE = MT == 4 ? 1 : EACH_THREAD < 4 ? EACH_THREAD : 4;
+    constexpr int PIECES = D / 8, EACH_THREAD = M * PIECES / THREADS, AT_ONCE = MT == 4 ? 1 : EACH_THREAD < 4 ? EACH_THREAD : 4;
     auto from = [&](int i, bool& exists) {
       const int r = i / PIECES, x = i % PIECES, packed = d.block * M + r, j = quotient(packed, p.per_group);
       exists = j < n;
@@ -269,7 +265,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
       uint4 v[AT_ONCE];
 #pragma unroll
       for (int k = 0; k < AT_ONCE; k++) {
-        const int i = (u + k) * 128 + threadIdx.x;
+        const int i = (u + k) * THREADS + threadIdx.x;
         bool exists;
         const bf16* q = from(i, exists);
         if (FP8)
@@ -280,7 +276,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
       if (FP8)  // words of sixteen dims in the order 0 2 4 6 1 3 5 7, see low_bytes
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-          const int i = (u + k) * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES;
+          const int i = (u + k) * THREADS + threadIdx.x, r = i / PIECES, x = i % PIECES;
           uint8_t* at_x = space + L::Q + d.queries * L::QUERIES + x % 2 * 8;
           *reinterpret_cast<uint2*>(at_x + place<D * 2>(r, x / 2 * 2)) = make_uint2(v[k].x, v[k].z);
           *reinterpret_cast<uint2*>(at_x + place<D * 2>(r, x / 2 * 2 + 1)) = make_uint2(v[k].y, v[k].w);
@@ -292,8 +288,8 @@ __device__ __forceinline__ void attend(const Attend& p) {
     const uint32_t to = base + stage * L::STAGE;
     const uint32_t values = (uint32_t)(p.heads * p.page_tokens) * (BYTES / UNIT);
 #pragma unroll
-    for (int u = 0; u < TILE * PIECES / 128; u++) {
-      const int i = u * 128 + threadIdx.x, r = i / PIECES, x = i % PIECES;
+    for (int u = 0; u < TILE * PIECES / THREADS; u++) {
+      const int i = u * THREADS + threadIdx.x, r = i / PIECES, x = i % PIECES;
       const uint32_t where = d.at[r];
       const bool exists = where != NOWHERE;
       const uint8_t* from = at<const uint8_t>(p.pages) + x * 16;
@@ -310,16 +306,16 @@ __device__ __forceinline__ void attend(const Attend& p) {
   auto load = [&](int described, int stage) {
     const Tile& d = ring[described];
     if (d.row >= 0) load_tile(d, stage);
-    if (!FP8 && STEP && d.row >= 0 && d.first) load_queries(d);
+    if (!FP8 && d.row >= 0 && d.first) load_queries(d);
     copy_commit();
   };
   auto load_new_queries = [&](int described) {  // those that are not copied asynchronously
     const Tile& d = ring[described];
-    if (FP8 && STEP && d.row >= 0 && d.first) load_queries(d);
+    if (FP8 && d.row >= 0 && d.first) load_queries(d);
   };
   auto next = [](int i, int of) { return i + 1 == of ? 0 : i + 1; };
 
-  Walk<M, STEP> walk, first[STAGES];
+  Walk<M> walk, first[STAGES];
   int first_page[STAGES];
   walk.start(p, rows);
 #pragma unroll
@@ -328,7 +324,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
     walk.next(p, rows);
   }
 #pragma unroll
-  for (int k = 0; k < STAGES; k++) first[k].template describe<BYTES>(p, &ring[k], first_page[k], L::HELD);
+  for (int k = 0; k < STAGES; k++) first[k].template describe<BYTES>(p, &ring[k], first_page[k], STAGES);
   __syncthreads();
 #pragma unroll 1
   for (int k = 0; k < STAGES - 1; k++) load(k, k);
@@ -343,12 +339,6 @@ __device__ __forceinline__ void attend(const Attend& p) {
     __syncthreads();
     const Tile& d = ring[now];
     if (d.row < 0) break;
-    if (!STEP && d.first) {
-      load_queries(d);
-      copy_commit();
-      copy_wait<0>();
-      __syncthreads();
-    }
     load(ahead, ahead_stage);
     load_new_queries(ahead);
     ahead = next(ahead, STAGES + 1), ahead_stage = next(ahead_stage, STAGES);
@@ -367,34 +357,37 @@ __device__ __forceinline__ void attend(const Attend& p) {
         }
     }
 
-    // Scores of the warp's 16 tokens.
+    // Scores of the warp's tokens.
     const uint32_t stage = base + at_stage * L::STAGE, queries = base + L::Q + d.queries * L::QUERIES;
     constexpr int CHAINS = MT == 1 ? 2 : 1;
-    float s[CHAINS][MT][2][4] = {};
+    float s[CHAINS][MT][KT][4] = {};
 #pragma unroll
-    for (int x = 0; x < D / 16; x++) {
-      uint32_t b[4];
+    for (int x = 0; x < D / 16; x += 2 / KT) {
+      uint32_t b[4];  // sixteen keys of a step of sixteen dims, or eight of two steps
+      const int key = warp * 8 * KT + lane % 8, half = lane / 8 % 2;
       if (FP8) {
         uint32_t w[2];
-        load_two(w, stage + place<BYTES>(warp * 16 + lane % 16, x));
+        load_two(w, stage + place<BYTES>(KT == 2 ? key + half * 8 : key, KT == 2 ? x : x + half));
         b[0] = low_bytes(w[0]), b[1] = high_bytes(w[0]), b[2] = low_bytes(w[1]), b[3] = high_bytes(w[1]);
       } else {
-        load_matrices(b, stage + place<BYTES>(warp * 16 + lane / 16 * 8 + lane % 8, 2 * x + lane / 8 % 2));
+        load_matrices(b, stage + place<BYTES>(KT == 2 ? key + lane / 16 * 8 : key, 2 * x + (KT == 2 ? half : lane / 8)));
       }
 #pragma unroll
-      for (int a = 0; a < MT; a++) {
-        uint32_t q[4];
-        load_matrices(q, queries + place<D * 2>(a * 16 + lane % 16, 2 * x + lane / 16));
-        multiply(s[x % CHAINS][a][0], q, b[0], b[1]);
-        multiply(s[x % CHAINS][a][1], q, b[2], b[3]);
-      }
+      for (int y = 0; y < 2 / KT; y++)
+#pragma unroll
+        for (int a = 0; a < MT; a++) {
+          uint32_t q[4];
+          load_matrices(q, queries + place<D * 2>(a * 16 + lane % 16, 2 * (x + y) + lane / 16));
+#pragma unroll
+          for (int k = 0; k < KT; k++) multiply(s[(x + y) % CHAINS][a][k], q, b[2 * (y + k)], b[2 * (y + k) + 1]);
+        }
     }
-    const int token = d.from + warp * 16 + 2 * c;
-    float kscale[2][2], vscale[2][2];
+    const int token = d.from + warp * 8 * KT + 2 * c;
+    float kscale[KT][2], vscale[KT][2];
     if (FP8) {
-      const float* from = reinterpret_cast<const float*>(space + at_stage * L::STAGE + 2 * L::KEYS) + warp * 16 + 2 * c;
+      const float* from = reinterpret_cast<const float*>(space + at_stage * L::STAGE + 2 * L::KEYS) + warp * 8 * KT + 2 * c;
 #pragma unroll
-      for (int b = 0; b < 2; b++)
+      for (int b = 0; b < KT; b++)
 #pragma unroll
         for (int i = 0; i < 2; i++) kscale[b][i] = from[b * 8 + i] * p.scale, vscale[b][i] = from[TILE + b * 8 + i];
     }
@@ -404,7 +397,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
       for (int i = 0; i < 2; i++) {
         float top = -INFINITY;
 #pragma unroll
-        for (int b = 0; b < 2; b++)
+        for (int b = 0; b < KT; b++)
 #pragma unroll
           for (int e = 0; e < 2; e++) {
             float v = s[0][a][b][2 * i + e];
@@ -416,7 +409,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
           }
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-        if (c == 0) reinterpret_cast<float*>(most + a * 16 + i * 8 + g)[warp] = top;
+        if (c == 0) most[(a * 16 + i * 8 + g) * WARPS + warp] = top;
       }
     __syncthreads();
 
@@ -426,20 +419,25 @@ __device__ __forceinline__ void attend(const Attend& p) {
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         const int r = a * 16 + i * 8 + g;
-        const float4 w = most[r];
-        const float top = fmaxf(fmaxf(fmaxf(w.x, w.y), fmaxf(w.z, w.w)), m[a][i]), zero = top == -INFINITY ? 0.f : top;
+        float top = m[a][i];
+#pragma unroll
+        for (int x = 0; x < WARPS; x += 4) {
+          const float4 w = *reinterpret_cast<const float4*>(most + r * WARPS + x);
+          top = fmaxf(top, fmaxf(fmaxf(w.x, w.y), fmaxf(w.z, w.w)));
+        }
+        const float zero = top == -INFINITY ? 0.f : top;
         const float shrink = power2(m[a][i] - zero);
         m[a][i] = top;
-        float sum = 0, x[2][2];
+        float sum = 0, x[KT][2];
 #pragma unroll
-        for (int b = 0; b < 2; b++) {
+        for (int b = 0; b < KT; b++) {
 #pragma unroll
           for (int e = 0; e < 2; e++) {
             x[b][e] = power2(s[0][a][b][2 * i + e] - zero);
             sum += x[b][e];
             if (FP8) x[b][e] *= vscale[b][e];
           }
-          *reinterpret_cast<uint32_t*>(space + L::WEIGHTS + place<TILE * 2>(r, warp * 2 + b) + c * 4) = pack2(x[b][0], x[b][1]);
+          *reinterpret_cast<uint32_t*>(space + L::WEIGHTS + place<TILE * 2>(r, warp * KT + b) + c * 4) = pack2(x[b][0], x[b][1]);
         }
         l[a][i] = l[a][i] * shrink + sum;
         if (__any_sync(~0u, shrink != 1.f))
@@ -473,7 +471,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
       }
     }
 
-    walk.template describe<BYTES>(p, &ring[ahead], id, L::HELD);
+    walk.template describe<BYTES>(p, &ring[ahead], id, STAGES);
     walk.next(p, rows);
     if (!d.last) continue;
 
@@ -485,7 +483,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
         float v = l[a][i];
         v += __shfl_xor_sync(~0u, v, 1);
         v += __shfl_xor_sync(~0u, v, 2);
-        if (c == 0) reinterpret_cast<float*>(sums + a * 16 + i * 8 + g)[warp] = v;
+        if (c == 0) sums[(a * 16 + i * 8 + g) * WARPS + warp] = v;
       }
     __syncthreads();
     const int n = rows.n[d.row], token0 = token_of(d.row);
@@ -495,10 +493,11 @@ __device__ __forceinline__ void attend(const Attend& p) {
       for (int i = 0; i < 2; i++) {
         const int r = a * 16 + i * 8 + g, packed = d.block * M + r, j = quotient(packed, p.per_group), head = d.head * p.group + packed - j * p.group;
         if (j >= n) continue;
-        const float4 w = sums[r];
-        const float sum = (w.x + w.y) + (w.z + w.w);
-        const int at_dim = warp * (D / 4);
-        if (STEP) {
+        float sum = 0;
+#pragma unroll
+        for (int x = 0; x < WARPS; x++) sum += sums[r * WARPS + x];
+        const int at_dim = warp * (D / WARPS);
+        if (d.chunk >= 0) {
           const int64_t part = ((int64_t)(d.row * p.t + j) * (p.heads * p.group) + head) * p.chunks + d.chunk;
           float* to = at<float>(p.partial) + part * D + at_dim;
           if (warp == 0 && c == 0) at<float2>(p.stats)[part] = make_float2(m[a][i], sum);
@@ -535,6 +534,6 @@ __device__ __forceinline__ void attend(const Attend& p) {
   copy_wait<0>();
 }
 
-#define ATTEND(name, D, FP8, MT, STEP, STAGES, BLOCKS)                                        \
-  static_assert(Layout<D, FP8, MT, STEP, STAGES>::TOTAL <= 227 * 1024 / BLOCKS - (BLOCKS > 1) * 1024, "shared memory of " #name); \
-  extern "C" __global__ void __launch_bounds__(128, BLOCKS) name(PARAMS(Attend, p)) { attend<D, FP8, MT, STEP, STAGES>(p); }
+#define ATTEND(name, D, FP8, MT, STAGES, BLOCKS, WARPS)                                        \
+  static_assert(Layout<D, FP8, MT, STAGES, WARPS>::TOTAL <= 227 * 1024 / BLOCKS - (BLOCKS > 1) * 1024, "shared memory of " #name); \
+  extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) name(PARAMS(Attend, p)) { attend<D, FP8, MT, STAGES, WARPS>(p); }

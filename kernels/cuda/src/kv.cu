@@ -220,7 +220,8 @@ __device__ __forceinline__ void write_kv_eight(const WriteKV& p) {
 extern "C" __global__ void __launch_bounds__(128) write_kv_eight_f32(PARAMS(WriteKV, p)) { write_kv_eight<float>(p); }
 extern "C" __global__ void __launch_bounds__(128) write_kv_eight_bf16(PARAMS(WriteKV, p)) { write_kv_eight<bf16>(p); }
 
-// Adds up the chunks of a head of a token of step rows: blocks of 128 threads, D / 4 of them a chunk.
+// Adds up the chunks of a head of a token of step rows, if there are several; tokens that do not count get zeros. Blocks of
+// 128 threads, D / 4 of them a chunk.
 template <typename T>
 __device__ __forceinline__ void combine(const Attend& p) {
   __shared__ float weight[ITEMS + 1], space[33];
@@ -236,6 +237,7 @@ __device__ __forceinline__ void combine(const Attend& p) {
   }
   const int slot = at<const int>(p.slot)[row], context = at<const int>(p.origin)[slot] + at<const int>(p.h)[slot] + n;
   const int size = chunk_of(context, p.heads), chunks = (context + size - 1) / size;
+  if (chunks == 1) return;
   const int64_t first = (int64_t)blockIdx.x * p.chunks;
   const float2* stats = at<const float2>(p.stats) + first;
   float most = -INFINITY;
