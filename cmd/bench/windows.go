@@ -19,6 +19,7 @@ import (
 // windowFlags choose a sweep over replay windows instead of the table of operations.
 type windowFlags struct {
 	windows, tokens []int
+	states          []string // of kernels.Precision; none = all
 	rows            int
 }
 
@@ -27,6 +28,7 @@ func (f *windowFlags) register(fs *pflag.FlagSet) {
 	fs.Lookup("windows").NoOptDefVal = "8,16,24,32,64"
 	f.tokens = []int{1, 2, 4, 8}
 	fs.Var(counts{&f.tokens, 1 + spec.MaxDepth}, "window-tokens", "tokens a step of that sweep")
+	fs.StringSliceVar(&f.states, "window-states", nil, "state formats of that sweep, as its table names them: float32,float16+sr/fp8 (default: all)")
 	fs.IntVar(&f.rows, "window-rows", 0, "rows of a step of that sweep; 0 = 8 on the CPU, 256 on a GPU")
 }
 
@@ -40,6 +42,15 @@ func (f *windowFlags) check() error {
 		return cli.Usagef("--window-rows %d must be from 0 to %d", f.rows, mostRows)
 	case len(f.windows) > 0 && slices.Max(f.windows) < slices.Min(f.tokens):
 		return cli.Usagef("--windows %v: a window must be at least as long as a step of --window-tokens %v", f.windows, f.tokens)
+	}
+	var known []string
+	for _, p := range kernelbench.Precisions() {
+		known = append(known, p.String())
+	}
+	for _, s := range f.states {
+		if !slices.Contains(known, s) {
+			return cli.Usagef("--window-states %s: want some of %s", s, strings.Join(known, ", "))
+		}
 	}
 	return nil
 }
@@ -61,7 +72,8 @@ func (f *windowFlags) run(dev kernels.Device, match string, repeats int, asJSON,
 	o := kernelbench.WindowOptions{
 		Windows: f.windows, Tokens: f.tokens, Rows: f.rows, Repeats: repeats,
 		Match: func(shape string, t int, p kernels.Precision) bool {
-			return strings.Contains(fmt.Sprintf("%s %v T=%d", shape, p, t), match)
+			wanted := len(f.states) == 0 || slices.Contains(f.states, p.String())
+			return wanted && strings.Contains(fmt.Sprintf("%s %v T=%d", shape, p, t), match)
 		},
 	}
 	rows := 0

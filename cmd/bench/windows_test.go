@@ -48,6 +48,7 @@ func TestKernelsRefuses(t *testing.T) {
 		"--windows --window-tokens 0":              "from 1 to 8",
 		"--windows=8 --window-tokens 9":            "from 1 to 8",
 		"--windows=2 --window-tokens 4":            "at least as long",
+		"--windows --window-states fp7":            "float16+sr/fp8",
 		"--windows --repeats 0":                    "--repeats",
 		"--repeats -1":                             "--repeats",
 		"--match zzz":                              "--match",
