@@ -63,6 +63,9 @@ type stepKernel struct {
 	format               kernels.StateFormat
 }
 
+// lowFiles are the ends of the names of the files with the kernels that read a format.
+var lowFiles = [...]string{kernels.StateF16: "f16", kernels.StateBF16: "bf16", kernels.StateF8: "f8", kernels.StateNVFP4: "nvfp4"}
+
 // lowStages are the tiles in flight a warp; together they are no more than a float32 tile.
 func lowStages(f kernels.StateFormat) int {
 	switch f {
@@ -72,6 +75,14 @@ func lowStages(f kernels.StateFormat) int {
 		return 5
 	}
 	return 2
+}
+
+// early is the blocks in front that take what flushes: about as many rows as flush in a step. row_of_block of src/flush_low.cuh.
+func (k *stepKernel) early(s kernels.State, rows, t int) int {
+	if k.format == kernels.StateF32 {
+		return 0
+	}
+	return min(rows, ceil(rows*t, s.Window.L+1))
 }
 
 // name is what the names of the step kernels end in.

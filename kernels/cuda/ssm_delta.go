@@ -52,9 +52,9 @@ func deltaShapes() [3]stepKernel {
 }
 
 func (k *deltaKernels) loadLow(l *loader) {
-	l.open("delta_low")
-	for _, v := range [...]struct{ class, tokens, window int }{{0, 1, 16}, {1, 4, 16}, {1, 4, 32}, {2, 8, 32}} {
-		for f := kernels.StateF16; f <= kernels.StateNVFP4; f++ {
+	for f := kernels.StateF16; f <= kernels.StateNVFP4; f++ {
+		l.open("delta_low_" + lowFiles[f])
+		for _, v := range [...]struct{ class, tokens, window int }{{0, 1, 16}, {1, 4, 16}, {1, 4, 32}, {2, 8, 32}} {
 			s := &k.low[v.class][windowClass(v.window)][f]
 			*s = stepKernel{heads: 2, warps: 4, stages: lowStages(f), format: f, fresh: keyBytes}
 			s.loadDelta(l, v.tokens, v.window)
@@ -71,7 +71,9 @@ func (k *stepKernel) loadDelta(l *loader, tokens, window int) {
 
 // sizeDelta repeats the sizes of Config in src/delta_step.cuh.
 func (k *stepKernel) sizeDelta(window int) {
-	k.fresh += k.heads * stepKeys * 2 // z
+	if k.format == kernels.StateF32 {
+		k.fresh += k.heads * stepKeys * 2 // z
+	}
 	k.size(window, stepKeys, 512, k.heads*(window+16)*4)
 	if k.format != kernels.StateF32 {
 		k.shared += window*window*4 + k.warps*window*16*4
@@ -196,7 +198,7 @@ func (o *ops) deltaStream(p kernels.Delta) {
 		f, c, each := m.convolve.pick(&o.ssm.choices, ceil(d.Conv()/8, 32)*32+d.ValueHeads, to-from, p.Rows.T)
 		k.perBlock, k.calm = each, o.calmFor(p.State)
 		launch(o, f, c, k)
-		launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, to-from, p.Rows.T), k)
+		launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T), k)
 	})
 	o.front = front{calm: true, rings: p.State.Rings.Addr}
 }

@@ -62,10 +62,10 @@ func (k *mamba2Kernels) loadWhole(l *loader) {
 }
 
 func (k *mamba2Kernels) loadLow(l *loader) {
-	l.open("mamba2_low")
-	for i, dim := range [...]int{64, 80} {
-		for j, window := range [...]int{16, 32} {
-			for f := kernels.StateF16; f <= kernels.StateNVFP4; f++ {
+	for f := kernels.StateF16; f <= kernels.StateNVFP4; f++ {
+		l.open("mamba2_low_" + lowFiles[f])
+		for i, dim := range [...]int{64, 80} {
+			for j, window := range [...]int{16, 32} {
 				s := &k.low[i][j][f]
 				*s = stepKernel{heads: 4, warps: 4, stages: lowStages(f), format: f}
 				s.loadMamba2(l, dim, window)
@@ -210,7 +210,7 @@ func (o *ops) mamba2Launch(p kernels.Mamba2, s *stepKernel, w way) {
 			k.perBlock = each
 			launch(o, f, c, k)
 		}
-		c := s.config(blocks, d.Groups, to-from, p.Rows.T)
+		c := s.config(blocks, d.Groups, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T)
 		if w.kernels == whole {
 			c.Cluster = uint32(blocks)
 		}

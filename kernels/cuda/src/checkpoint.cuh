@@ -58,33 +58,73 @@ __device__ __forceinline__ uint32_t number(const uint4& w, int j) {
   return j & 1 ? word >> 16 : word & 0xffff;
 }
 
-enum { TO_EVEN, BY_CHANCE, CEILING };
+// The functions of the same names in kernels/checkpoint_codec.go, bit for bit: where a result is normal, noise is brought to
+// the place behind the last bit that is kept, added to the bits of |x|, and what lies behind is cut off.
 
-// x, not NaN, in a format of MANTISSA bits and normal numbers from 2^MIN on, saturating; noise counts for BY_CHANCE.
-template <int MANTISSA, int MIN, int SIGN>
-__device__ __forceinline__ uint32_t minifloat(float x, float most, uint32_t largest, int how, uint32_t noise) {
-  const uint32_t sign = __float_as_uint(x) >> 31 << SIGN;
-  const float abs = fminf(__uint_as_float(__float_as_uint(x) & 0x7fffffffu), most);
-  const int e = max((int)(__float_as_uint(abs) >> 23) - 127, MIN);
-  const float t = abs * __uint_as_float((uint32_t)(MANTISSA - e + 127) << 23);
-  uint32_t n = (uint32_t)t;
-  const float fraction = t - (float)n;
-  if (how == BY_CHANCE)
-    n += ((float)noise + 0.5f) * (1.f / 65536) >= 1.f - fraction;
-  else if (how == TO_EVEN)
-    n += fraction > 0.5f || (fraction == 0.5f && (n & 1));
-  else
-    n += fraction > 0.f;
-  return sign | min(((uint32_t)(e - MIN) << MANTISSA) + n, largest);
+// 0 <= t < 2^22 rounded to one of its neighbours.
+__device__ __forceinline__ uint32_t by_chance(float t, uint32_t noise) {
+  const float cut = __fadd_rz(t, 8388608.f);  // 2^23 + floor(t)
+  const float threshold = 1.f - (t - (cut - 8388608.f));
+  const float u = __uint_as_float(0x3f800000u | noise << 7) - (1.f - 1.f / 131072);  // (noise + 1/2) / 65536
+  return (__float_as_uint(cut) & 0x7fffffu) + (u >= threshold ? 1u : 0u);
 }
-__device__ __forceinline__ uint32_t code_f16(float x, int how, uint32_t noise) { return x != x ? 0x7e00u : minifloat<10, -14, 15>(x, 65504.f, 0x7bff, how, noise); }
-__device__ __forceinline__ uint32_t code_f8(float x, int how, uint32_t noise) { return minifloat<3, -6, 7>(x, 448.f, 0x7e, how, noise); }
-__device__ __forceinline__ uint32_t code_e2m1(float x, int how, uint32_t noise) { return minifloat<1, 0, 3>(x, 6.f, 7, how, noise); }
-__device__ __forceinline__ uint32_t code_bf16(float x, int how, uint32_t noise) {
+__device__ __forceinline__ uint32_t stochastic_f16(float x, uint32_t noise) {
+  const uint32_t u = __float_as_uint(x), abs = u & 0x7fffffffu;
+  uint32_t code = min((abs - 0x38000000u + (noise >> 3)) >> 13, 0x7bffu);
+  if (abs < 0x38800000u) code = by_chance(__uint_as_float(abs) * 16777216.f, noise);
+  if (abs > 0x7f800000u) code = 0x7e00u;
+  return (u >> 16 & 0x8000u) | code;
+}
+__device__ __forceinline__ uint32_t stochastic_bf16(float x, uint32_t noise) {
+  const uint32_t u = __float_as_uint(x), abs = u & 0x7fffffffu;
+  uint32_t code = min((abs + noise) >> 16, 0x7f7fu);
+  if (abs >= 0x7f800000u) code = abs >> 16 | (abs > 0x7f800000u ? 0x40u : 0u);
+  return (u >> 16 & 0x8000u) | code;
+}
+__device__ __forceinline__ uint32_t stochastic_e4m3(float x, uint32_t noise) {
+  const uint32_t u = __float_as_uint(x), abs = u & 0x7fffffffu;
+  uint32_t code = min((abs - 0x3c000000u + (noise << 4 | 8u)) >> 20, 0x7eu);
+  if (abs < 0x3c800000u) code = by_chance(__uint_as_float(abs) * 512.f, noise);
+  return (u >> 24 & 0x80u) | code;
+}
+__device__ __forceinline__ uint32_t stochastic_e2m1(float x, uint32_t noise) {
+  const uint32_t u = __float_as_uint(x), abs = u & 0x7fffffffu;
+  uint32_t code = min((abs - 0x3f000000u + (noise << 6 | 32u)) >> 22, 7u);
+  if (abs < 0x3f800000u) code = by_chance(__uint_as_float(abs) * 2.f, noise);
+  return (u >> 28 & 8u) | code;
+}
+__device__ __forceinline__ uint32_t nearest_f16(float x) {
+  const uint32_t u = __float_as_uint(x), abs = u & 0x7fffffffu;
+  if (abs > 0x7f800000u) return (u >> 16 & 0x8000u) | 0x7e00u;
+  return __half_as_ushort(__float2half_rn(fminf(fmaxf(x, -65504.f), 65504.f)));
+}
+__device__ __forceinline__ uint32_t nearest_bf16(float x) {
   const uint32_t u = __float_as_uint(x);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return u >> 16 | 0x40;
-  if (how == BY_CHANCE && (u & 0x7f800000u) != 0x7f800000u) return (u >> 16 & 0x8000) | min(((u & 0x7fffffffu) + noise) >> 16, 0x7f7fu);
-  return (u + 0x7fff + (u >> 16 & 1)) >> 16;
+  if ((u & 0x7fffffffu) > 0x7f800000u) return u >> 16 | 0x40u;
+  return (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+}
+__device__ __forceinline__ uint32_t nearest_e4m3(float x) { return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3); }
+__device__ __forceinline__ uint32_t nearest_e2m1(float x) {
+  const uint32_t u = __float_as_uint(x), abs = u & 0x7fffffffu;
+  uint32_t code = min((abs - 0x3f000000u + 0x1fffffu + (abs >> 22 & 1u)) >> 22, 7u);
+  if (abs < 0x3f800000u) code = __float_as_uint(__uint_as_float(abs) + 4194304.f) - 0x4a800000u;  // an addition rounds to halves
+  return (u >> 28 & 8u) | code;
+}
+// The smallest e4m3 that is no less than x >= 0; 448 at most.
+__device__ __forceinline__ uint32_t up_e4m3(float x) {
+  const uint32_t abs = __float_as_uint(x);
+  const float cut = __fadd_rz(x * 512.f, 8388608.f);
+  if (abs < 0x3c800000u) return (__float_as_uint(cut) & 0x7fffffu) + (cut - 8388608.f < x * 512.f ? 1u : 0u);
+  return min((abs - 0x3c000000u + 0xfffffu) >> 20, 0x7eu);
+}
+// x in a format below float32; noise counts if the rounding is stochastic.
+__device__ __forceinline__ uint32_t code_of(int format, bool stochastic, float x, uint32_t noise) {
+  switch (format) {
+    case STATE_F16: return stochastic ? stochastic_f16(x, noise) : nearest_f16(x);
+    case STATE_BF16: return stochastic ? stochastic_bf16(x, noise) : nearest_bf16(x);
+    case STATE_F8: return stochastic ? stochastic_e4m3(x, noise) : nearest_e4m3(x);
+  }
+  return stochastic ? stochastic_e2m1(x, noise) : nearest_e2m1(x);
 }
 
 // ---------------------------------------------------------------- scales
@@ -108,7 +148,8 @@ __device__ __forceinline__ Scale scale_of(uint32_t largest, float most) {
 __device__ __forceinline__ uint32_t block_scale(const Scale& head, uint32_t largest, bool stochastic, float& inverse) {
   inverse = 0.f;
   if (head.inverse == 0.f) return 0;
-  const uint32_t code = code_f8(__uint_as_float(largest) * head.inverse, stochastic ? CEILING : TO_EVEN, 0);
+  const float scaled = __uint_as_float(largest) * head.inverse;
+  const uint32_t code = stochastic ? up_e4m3(scaled) : nearest_e4m3(scaled);
   if (code != 0) inverse = 1.f / (widen_f8(code) * head.scale);
   return code;
 }
@@ -120,18 +161,13 @@ __device__ __forceinline__ uint4 round_four(int format, float4 x, float inverse,
     x = make_float4(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse);
   }
   const float v[4] = {x.x, x.y, x.z, x.w};
-  const int how = noise.stochastic ? BY_CHANCE : TO_EVEN;
   uint4 random = make_uint4(0, 0, 0, 0);
   if (noise.stochastic) random = eight(noise, element / 8);
   uint32_t code[4];
 #pragma unroll
   for (int e = 0; e < 4; e++) {
     if (noise.stochastic && e > 0 && (element + e) % 8 == 0) random = eight(noise, (element + e) / 8);
-    const uint32_t r = number(random, (element + e) % 8);
-    code[e] = format == STATE_F16    ? code_f16(v[e], how, r)
-              : format == STATE_BF16 ? code_bf16(v[e], how, r)
-              : format == STATE_F8   ? code_f8(v[e], how, r)
-                                     : code_e2m1(v[e], how, r);
+    code[e] = code_of(format, noise.stochastic, v[e], number(random, (element + e) % 8));
   }
   return make_uint4(code[0], code[1], code[2], code[3]);
 }

@@ -1,9 +1,16 @@
 // Two precisions of Gated DeltaNet: the corrections that a flush derives anew (paper B.4).
 #pragma once
 #include "delta.cuh"
-#include "replay_low.cuh"
+#include "flush_low.cuh"
 
 namespace delta {
+
+// A committed key as a query of query_key.
+__device__ __forceinline__ void load_key_query(uint32_t (&q)[16], const uint32_t* keys, int row, int c) {
+#pragma unroll
+  for (int i = 0; i < 8; i++) q[2 * i] = keys[row * KEY_WORDS + i * 8 + c], q[2 * i + 1] = keys[row * KEY_WORDS + i * 8 + 4 + c];
+}
+
 
 // Inner products of the committed keys, [W][W]; by all warps of the block.
 template <class C>
@@ -26,11 +33,11 @@ __device__ void couple(float* couplings, const uint32_t* keys, RecordRows<C::W> 
   __syncthreads();
 }
 
-// The corrections of the committed records anew from a float32 tile of the checkpoint that carries the recurrence, each
+// The corrections of the committed records anew from a tile of the checkpoint that carries the recurrence, each
 // decayed to the last record, into space [W][16]. gate: record `lane`'s log decay; line: the tile's first value row.
 //   u_j = beta_j (v_j - S_j k_j),  S_j = exp(g_1..g_j) S + sum of exp(g_i+1..g_j) u_i k_i over i < j
-template <class C>
-__device__ void derive(const Delta& p, const float* tile, float* space, const float* couplings, const uint32_t* keys, RecordRows<C::W> rows, int lane, float gate,
+template <class C, int HP>
+__device__ void derive(const Delta& p, const RawTile<HP>& tile, float* space, const float* couplings, const uint32_t* keys, RecordRows<C::W> rows, int lane, float gate,
                        uint64_t ring, int origin_at, int line) {
   constexpr int W = C::W;
   const int g = lane >> 2, c = lane & 3, h = rows.h, capacity = p.state.records, row = lane & 15, half = lane >> 4;
@@ -47,20 +54,28 @@ __device__ void derive(const Delta& p, const float* tile, float* space, const fl
   for (int idx = lane; idx < h * TILE_ROWS; idx += 32)
     space[idx] = widen(at<const bf16>(ring + p.state.v)[(int64_t)ring_at(idx / TILE_ROWS) * p.values() + line + idx % TILE_ROWS]);
   __syncwarp();
-  const uint32_t none[1][3][4] = {}, unused[1] = {0};
-#pragma unroll 1
-  for (int group = 0; group * 8 < h; group++) {
-    uint32_t q[1][16];
-    float acc[1][4];
-    load_key_query(q[0], keys, rows.committed(group * 8 + g), c);
-    tile_pass<1, 1, false>(const_cast<float*>(tile), q, acc, lane, 0.f, none, unused);
+  float acc[W / 8][4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int j = group * 8 + 2 * c + (e & 1);
-      const float decay = expf(__shfl_sync(~0u, until, j));
-      if (j < h) space[j * TILE_ROWS + g + (e >> 1) * 8] -= decay * acc[0][e];
+  for (int m = 0; m < W / 8; m++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) acc[m][e] = 0.f;
+#pragma unroll 2
+  for (int i = 0; i < 8; i++) {
+    const float4 s0 = tile.load(lane, 0, i), s1 = tile.load(lane, 1, i);
+#pragma unroll
+    for (int m = 0; m < W / 8; m++) {
+      const uint32_t* k = keys + rows.committed(m * 8 + g) * KEY_WORDS + i * 8 + c;
+      read_chunk<Stored<HP>::TF32>(acc[m], s0, s1, make_uint2(k[0], k[4]));
     }
   }
+#pragma unroll
+  for (int m = 0; m < W / 8; m++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const int j = m * 8 + 2 * c + (e & 1);
+      const float decay = expf(__shfl_sync(~0u, until, j));
+      if (j < h) space[j * TILE_ROWS + g + (e >> 1) * 8] -= decay * acc[m][e];
+    }
   __syncwarp();
   // Record i belongs to lanes of half i % 2.
 #pragma unroll 1

@@ -1,9 +1,8 @@
 // The step of a Gated DeltaNet layer with heads of 128 x 128 in bfloat16: corrections, outputs, flushes and the gated norm
 // in one kernel, behind a convolution that appends keys, decays and raw rows, or with it.
 #pragma once
-#include "delta_anew.cuh"
 #include "delta_convolve.cuh"
-#include "replay_low.cuh"
+#include "replay.cuh"
 
 namespace delta {
 
@@ -14,13 +13,12 @@ namespace delta {
 //
 // Query order inside an n = 8 operand: up to 4 tokens: k_0..k_3, q_0..q_3 (one operand); up to 8: k_0..k_7 | q_0..q_7 (two).
 // T_: most tokens a row. SPAN: 0, or the tokens that a thread convolves in a kernel that does it all (MIX): every block makes
-// its key head's q and k itself. FORMAT: what rows read that do not flush.
-template <int T_, int W_, int HPC_, int WARPS_, int STAGES_, int SPAN_ = 0, int FORMAT_ = STATE_F32>
+// its key head's q and k itself.
+template <int T_, int W_, int HPC_, int WARPS_, int STAGES_, int SPAN_ = 0>
 struct Config {
-  static constexpr int FORMAT = FORMAT_, SPAN = SPAN_;
-  static constexpr bool MIX = SPAN > 0, LOW = FORMAT != STATE_F32, PLAIN = MIX || LOW;  // PLAIN: new q and k in shared memory as they are
-  static constexpr int STAGE = LOW ? Low<FORMAT>::TILE : TILE_BYTES, RING = LOW ? TILE_BYTES : STAGES_ * TILE_BYTES;  // bytes; of a warp
-  static_assert(STAGES_ * STAGE <= RING);
+  static constexpr int SPAN = SPAN_;
+  static constexpr bool MIX = SPAN > 0;
+  static constexpr int RING = STAGES_ * TILE_BYTES;  // of a warp
   static constexpr int T = T_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_, P = KEYS;
   static constexpr int THREADS = WARPS * 32;
   static constexpr int NT = T > 4 ? 2 : 1;  // query operands
@@ -33,10 +31,7 @@ struct Config {
   static constexpr int SCRATCH = WARPS * RING;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
   static constexpr int BARS = SCRATCH + WARPS * 512;
   static constexpr int GS = BARS + WARPS * STAGES * 8;  // log decays [HPC][W + 8], beta [HPC][8]
-  static constexpr int SCALES = (GS + HPC * (W + 16) * 4 + 15) / 16 * 16;  // of the value rows, then of the heads
-  static constexpr int COUPLINGS = SCALES + (LOW ? (HPC * P * Low<FORMAT>::SCALES + HPC * 4 + 15) / 16 * 16 : 0);
-  static constexpr int ANEW = COUPLINGS + (LOW ? W * W * 4 : 0);  // a warp's corrections
-  static constexpr int US = ANEW + (LOW ? WARPS * W * TILE_ROWS * 4 : 0);
+  static constexpr int US = (GS + HPC * (W + 16) * 4 + 15) / 16 * 16;
   static_assert(WARPS % HPC == 0 || HPC % WARPS == 0);
   static_assert(W * HPC <= THREADS);
 };
@@ -114,12 +109,15 @@ __device__ void step(const Delta& p) {
   uint8_t* const stages = smem + warp * C::RING;
   uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
   auto tile_at = [&](int i) { return (i / tiles_per_head * P + i % tiles_per_head * C::WPH * TILE_ROWS) * KEYS; };
-  const Stream<C> stream = {p.state, stages, bars, p.state.block(src), flush};
-  auto request = [&](int i) { stream.request(i, first + tile_at(i % tiles)); };  // lane 0: tile i into its stage
+  const float* const checkpoint = at<float>(p.state.block(src)) + first;
+  auto request = [&](int i) {  // lane 0: tile i into its stage
+    mbar_expect(bars + i % STAGES, TILE_BYTES);
+    bulk_load(stages + i % STAGES * TILE_BYTES, checkpoint + tile_at(i), TILE_BYTES, bars + i % STAGES);
+  };
   if (lane == 0) {
     for (int s = 0; s < STAGES; s++) mbar_init(bars + s, 1);
     mbar_init_fence();
-    for (int s = 0; s < stream.depth() && s < tiles; s++) request(s);
+    for (int s = 0; s < STAGES && s < tiles; s++) request(s);
   }
 
   // ---- records into shared memory
@@ -151,7 +149,7 @@ __device__ void step(const Delta& p) {
     if (idx >> 4 < h) kv[u] = key_piece(idx >> 4, idx & 15);
   }
   uint32_t* const gates = keys + (W + T) * KEY_WORDS;  // z of the new tokens, [T][HPC * P]
-  uint32_t* const plain = gates + T * HPC * P / 2;     // PLAIN: q and k of the new tokens
+  uint32_t* const plain = gates + T * HPC * P / 2;     // MIX: q and k of the new tokens
   const Pieces<C> pieces = {p, khead, head0};
   auto channel = [&](int i) { return pieces.channel(i); };
   BlockConv<C::THREADS, Pieces<C>::COUNT, C::MIX ? C::T : 0, C::MIX ? C::SPAN : 1> conv = {ConvRow(p, row)};
@@ -159,15 +157,8 @@ __device__ void step(const Delta& p) {
     conv.load_old(p.state, p.conv_w, 0, p.conv(), channel);
   else
     load_gates<C>(p, gates, token0, n, head0);  // the convolution lies between this kernel and the product
-  if constexpr (C::LOW)
-    if (!flush) load_scales<C>(smem + C::SCALES, p.state, p.state.block(src), head0);
   pdl_wait();
   pdl_trigger();
-  if constexpr (C::PLAIN && !C::MIX)
-    for (int idx = threadIdx.x; idx < n * 32; idx += C::THREADS) {
-      const int t = idx >> 5, i = idx >> 4 & 1, piece = idx & 15;
-      cp_async16(plain + (i * T + t) * KEY_WORDS + piece * 4, (i ? ring_k + ring_at(h + t) * nkeys : at<bf16>(p.query) + (local0 + t) * nkeys + khead * KEYS) + piece * 8);
-    }
   if constexpr (C::MIX) {
     conv.load_new(p.qkv, channel);
     load_gates<C>(p, gates, token0, n, head0);
@@ -208,7 +199,7 @@ __device__ void step(const Delta& p) {
       }
     }
   };
-  if constexpr (!C::PLAIN)
+  if constexpr (!C::MIX)
     load_queries([&](bool is_q) { return is_q ? at<bf16>(p.query) + (local0 + t_row) * nkeys + khead * KEYS : ring_k + ring_at(min(h + t_row, capacity - 1)) * nkeys; },
                  [](const bf16* v) { return load_query(v); });
 #pragma unroll
@@ -228,7 +219,7 @@ __device__ void step(const Delta& p) {
   cp_async_wait_all();
   __syncthreads();
   auto plain_row = [&](bool is_q) { return plain + ((is_q ? 0 : T) + t_row) * KEY_WORDS; };
-  if constexpr (C::PLAIN)
+  if constexpr (C::MIX)
     load_queries([&](bool is_q) { return reinterpret_cast<const bf16*>(plain_row(is_q)); },
                  [](const bf16* v) { return *reinterpret_cast<const uint2*>(v); });
 
@@ -242,15 +233,6 @@ __device__ void step(const Delta& p) {
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
   float* const coup = reinterpret_cast<float*>(smem + C::SCRATCH + warp * 512);
   float* const inv = coup + 64;
-  float down[NT];
-  if constexpr (C::LOW) {
-    if (!flush)
-#pragma unroll
-      for (int m = 0; m < NT; m++) down[m] = load_low_query<C::FORMAT>(q[m], plain_row(NT == 2 ? m == 1 : g >= 4), counts, lane);
-    if (flush && p.state.two) couple<C>(reinterpret_cast<float*>(smem + C::COUPLINGS), keys, rows, warp, lane);
-  }
-  Target<C> target = {p.state, p.state.block(dst), p.state.noise(origin + h), 0u};
-  const int passes = flush && target.twice() ? 2 : 1;
   const float scale = 0.08838834764831845f;  // 1 / sqrt(128)
 
   const uint32_t cut = TF32_CUT | p.state.window >> 31;  // the window is positive
@@ -330,15 +312,13 @@ __device__ void step(const Delta& p) {
 #pragma unroll
       for (int o = 0; o < NT; o++) {
         decay[o][e] = d * ((NT == 2 ? o == 1 : c >= 2) ? scale : 1.f);
-        if constexpr (C::LOW)
-          if (!flush) decay[o][e] *= __shfl_sync(~0u, down[o], column * 4) * head_scale<C>(smem + C::SCALES, hd);
       }
     }
 
-    const float whole = C::LOW && flush ? whole_of(p.state.hp, p.state.block(src), head0 + hd) : 1.f;
-    for (int step = 0; step < tiles_per_head * passes; step++, it++) {
-      const int tt = step % tiles_per_head, tile = sub + tt * C::WPH;
-      uint8_t* const data = stream.wait(it);
+    for (int tt = 0; tt < tiles_per_head; tt++, it++) {
+      const int tile = sub + tt * C::WPH;
+      uint8_t* const data = stages + it % STAGES * TILE_BYTES;
+      mbar_wait(bars + it % STAGES, it / STAGES & 1);
       uint8_t* const tile_us = us + (hd * P + tile * TILE_ROWS) * 2;
       uint32_t u[M][4];
 #pragma unroll
@@ -347,53 +327,25 @@ __device__ void step(const Delta& p) {
         if (m * 16 < h) ldmatrix_x4_trans(u[m], value_address<W>(tile_us, C::U_ROW, lane, m, rows));
       }
       float acc[NT][4];
-      const bool refill = it + stream.depth() < tiles * passes;
+      const bool refill = it + STAGES < tiles;
       uint32_t wv[M][3][4];
       if (flush) {
         const int64_t line = (int64_t)(head0 + hd) * P + tile * TILE_ROWS;
-        if constexpr (C::LOW) widen_tile(data, p.state.hp, p.state.block(src), whole, line, lane);
-        float x[M][4][2];  // weighted corrections
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
-          for (int r = 0; r < 4; r++) {
+          for (int r = 0; r < 4; r++) {  // weighted corrections
             const float2 v = unpack_f16(u[m][r]);
-            x[m][r][0] = v.x * fw[m][(r >> 1) * 2], x[m][r][1] = v.y * fw[m][(r >> 1) * 2 + 1];
+            split3_bf16(v.x * fw[m][(r >> 1) * 2], v.y * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
           }
-        if constexpr (C::LOW)
-          if (p.state.two) {
-            float* const space = reinterpret_cast<float*>(smem + C::ANEW) + warp * W * TILE_ROWS;
-            derive<C>(p, reinterpret_cast<const float*>(data), space, reinterpret_cast<const float*>(smem + C::COUPLINGS), keys, rows, lane,
-                      gs[hd * (W + 8) + min(lane, W - 1)], slot_ring, origin_at, (int)line);
-#pragma unroll
-            for (int m = 0; m < M; m++)
-#pragma unroll
-              for (int r = 0; r < 4; r++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                  const int j = m * 16 + (r >> 1) * 8 + 2 * c + e;
-                  x[m][r][e] = j < h ? space[j * TILE_ROWS + (r & 1) * 8 + g] : 0.f;
-                }
-          }
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-          for (int r = 0; r < 4; r++) split3_bf16(x[m][r][0], x[m][r][1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
         tile_pass<NT, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
-        if (step < tiles_per_head * (passes - 1)) {
-          target.measure(data, lane);
-          if (tt == tiles_per_head - 1) target.finish(smem + C::SCRATCH, head0 + hd, hd, warp, lane);
-          if (lane == 0) request(it + 1);
-          continue;
-        }
-        target.store(data, line, lane);
-      } else {
-        if constexpr (C::LOW)
-          low_pass<C::FORMAT, NT>(data, smem + C::SCALES + (hd * P + tile * TILE_ROWS) * Low<C::FORMAT>::SCALES, q, acc, lane);
-        else
-          tile_pass<NT, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
+        async_proxy_fence();
         __syncwarp();
-        if (lane == 0 && refill) request(it + stream.depth());
+        if (lane == 0) bulk_store(at<float>(p.state.block(dst)) + line * KEYS, data, TILE_BYTES);
+      } else {
+        tile_pass<NT, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
+        __syncwarp();
+        if (lane == 0 && refill) request(it + STAGES);
       }
       // ---- committed records
 #pragma unroll
@@ -444,7 +396,7 @@ __device__ void step(const Delta& p) {
         else
           *reinterpret_cast<uint4*>(out_u + hd * P + tile * TILE_ROWS) = v;
       }
-      if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + stream.depth());  // the store has had the time of the outputs
+      if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + STAGES);  // the store has had the time of the outputs
     }
   }
   block_norm<C>(p, us, gates, token0, n, head0);

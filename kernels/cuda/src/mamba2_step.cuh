@@ -2,7 +2,7 @@
 // flushes, then the gated norm (mamba2.cu); or all of it in one kernel (mamba2_whole.cuh).
 #pragma once
 #include "mamba2_whole.cuh"
-#include "replay_low.cuh"
+#include "replay.cuh"
 
 namespace mamba2 {
 
@@ -30,14 +30,13 @@ __device__ void convolve_step(const Mamba2& p) {
 // Block = (row, group, HPC of its heads). Each warp streams its own tiles of the checkpoint through a private ring of
 // STAGES tiles (bulk copies + mbarriers) and never waits for another warp, apart from one barrier after the records are in
 // shared memory. P: value rows a head.
-// FORMAT: what rows read that do not flush. T: 0, or most tokens a row of a kernel that does it all (MIX): a thread convolves
-// SPAN of them, and the blocks of a group are a cluster.
-template <int P_, int W_, int HPC_, int WARPS_, int STAGES_, int FORMAT_ = STATE_F32, int T_ = 0, int SPAN_ = 1>
+// T: 0, or most tokens a row of a kernel that does it all (MIX): a thread convolves SPAN of them, and the blocks of a group
+// are a cluster.
+template <int P_, int W_, int HPC_, int WARPS_, int STAGES_, int T_ = 0, int SPAN_ = 1>
 struct Config {
-  static constexpr int FORMAT = FORMAT_, T = T_, SPAN = SPAN_;
-  static constexpr bool MIX = T > 0, LOW = FORMAT != STATE_F32, PLAIN = MIX || LOW;  // PLAIN: new queries in shared memory
-  static constexpr int STAGE = LOW ? Low<FORMAT>::TILE : TILE_BYTES, RING = LOW ? TILE_BYTES : STAGES_ * TILE_BYTES;  // bytes; of a warp
-  static_assert(STAGES_ * STAGE <= RING);
+  static constexpr int T = T_, SPAN = SPAN_;
+  static constexpr bool MIX = T > 0;
+  static constexpr int RING = STAGES_ * TILE_BYTES;  // of a warp
   static constexpr int P = P_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_;
   static constexpr int THREADS = WARPS * 32;
   static constexpr int TPH = P / TILE_ROWS;                  // tiles a head
@@ -49,8 +48,7 @@ struct Config {
   static constexpr int OUT = WARPS * RING, WORDS = 64;  // of staging a warp
   static constexpr int BARS = OUT + WARPS * WORDS * 4;
   static constexpr int DT = BARS + WARPS * STAGES * 8;
-  static constexpr int SCALES = (DT + HPC * HEAD * 4 + 15) / 16 * 16;  // of the value rows, then of the heads
-  static constexpr int SUMS = SCALES + (LOW ? (HPC * P * Low<FORMAT>::SCALES + HPC * 4 + 15) / 16 * 16 : 0);  // of squares, [blocks][8]
+  static constexpr int SUMS = (DT + HPC * HEAD * 4 + 15) / 16 * 16;  // of squares, [blocks][8]
   static constexpr int XS = SUMS + (MIX ? 16 * 8 * 4 : 0);
   static_assert(P % TILE_ROWS == 0 && (WARPS % HPC == 0 || HPC % WARPS == 0));
 };
@@ -87,12 +85,15 @@ __device__ void step(const Mamba2& p) {
   auto tile_at = [&](int i) {  // the warp's i-th tile, elements from `first`
     return (i / tiles_per_head * P + i % tiles_per_head * C::WPH * TILE_ROWS) * KEYS;
   };
-  const Stream<C> stream = {p.state, stages, bars, p.state.block(src), flush};
-  auto request = [&](int i) { stream.request(i, first + tile_at(i % tiles)); };  // lane 0: tile i into its stage
+  const float* const checkpoint = at<float>(p.state.block(src)) + first;
+  auto request = [&](int i) {  // lane 0: tile i into its stage
+    mbar_expect(bars + i % STAGES, TILE_BYTES);
+    bulk_load(stages + i % STAGES * TILE_BYTES, checkpoint + tile_at(i), TILE_BYTES, bars + i % STAGES);
+  };
   if (lane == 0) {
     for (int s = 0; s < STAGES; s++) mbar_init(bars + s, 1);
     mbar_init_fence();
-    for (int s = 0; s < stream.depth() && s < tiles; s++) request(s);
+    for (int s = 0; s < STAGES && s < tiles; s++) request(s);
   }
 
   // ---- records into shared memory
@@ -107,7 +108,7 @@ __device__ void step(const Mamba2& p) {
   uint32_t* const keys = reinterpret_cast<uint32_t*>(xs + (W + T) * C::X_ROW);
   float* const dts = reinterpret_cast<float*>(smem + C::DT);
   float* const as = dts + HPC * (W + 8);  // A and D of the block's heads
-  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // PLAIN: the queries
+  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // MIX: the queries
   uint32_t* const gates = plain + T * KEY_WORDS;       // MIX: z, [T][HPC * P]
   constexpr int XP = HPC * P / 8;         // 16-byte pieces of one record's x
   constexpr int KP = (W * 16 + C::THREADS - 1) / C::THREADS, NP = (8 * 16 + C::THREADS - 1) / C::THREADS;
@@ -131,8 +132,6 @@ __device__ void step(const Mamba2& p) {
     int idx = threadIdx.x + u * C::THREADS;
     if (idx >> 4 < h) kv[u] = key_piece(idx >> 4, idx & 15);
   }
-  if constexpr (C::LOW)
-    if (!flush) load_scales<C>(smem + C::SCALES, p.state, p.state.block(src), head0);
   const Pieces<C> pieces = {p, group, head0};
   auto channel = [&](int i) { return pieces.channel(i); };
   BlockConv<C::THREADS, Pieces<C>::COUNT, C::T, C::SPAN> conv = {ConvRow(p, row)};
@@ -151,9 +150,6 @@ __device__ void step(const Mamba2& p) {
   } else {
     load_x(h, h + n);
   }
-  if constexpr (C::LOW && !C::MIX)
-    for (int idx = threadIdx.x; idx < n * 16; idx += C::THREADS)
-      cp_async16(plain + (idx >> 4) * KEY_WORDS + (idx & 15) * 4, at<bf16>(p.query) + (int64_t)((row - p.row0) * T + (idx >> 4)) * bc + group * KEYS + (idx & 15) * 8);
   if constexpr (!C::MIX) {
     if (dt_i < n) dt_v[1] = __ldcg(ring_dt + ring_at(h + dt_i) * p.heads + dt_hd);
 #pragma unroll
@@ -172,7 +168,7 @@ __device__ void step(const Mamba2& p) {
       q[0][2 * i] = v.x, q[0][2 * i + 1] = v.y;
     }
   };
-  if constexpr (!C::PLAIN) load_queries([&](int k) { return load_query(at<bf16>(p.query) + (int64_t)((row - p.row0) * T + g) * bc + group * KEYS + k); });
+  if constexpr (!C::MIX) load_queries([&](int k) { return load_query(at<bf16>(p.query) + (int64_t)((row - p.row0) * T + g) * bc + group * KEYS + k); });
 #pragma unroll
   for (int u = 0; u < KP; u++) {
     int idx = threadIdx.x + u * C::THREADS;
@@ -188,7 +184,7 @@ __device__ void step(const Mamba2& p) {
   if (dt_i < n) dts[dt_hd * (W + 8) + W + dt_i] = dt_v[1];
   cp_async_wait_all();
   __syncthreads();
-  if constexpr (C::PLAIN) load_queries([&](int k) { return *reinterpret_cast<const uint2*>(plain + g * KEY_WORDS + k / 2); });
+  if constexpr (C::MIX) load_queries([&](int k) { return *reinterpret_cast<const uint2*>(plain + g * KEY_WORDS + k / 2); });
 
   // ---- B_j . C_t, once for all heads of the warp
   float gt[MT][4];
@@ -198,11 +194,6 @@ __device__ void step(const Mamba2& p) {
   uint32_t key_lane[M];
 #pragma unroll
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
-  float down[1] = {1.f};
-  if constexpr (C::LOW)
-    if (!flush) down[0] = load_low_query<C::FORMAT>(q[0], plain + g * KEY_WORDS, g < n, lane);
-  Target<C> target = {p.state, p.state.block(dst), p.state.noise(origin + h), 0u};
-  const int passes = flush && target.twice() ? 2 : 1;
 
   const uint32_t cut = TF32_CUT | p.state.window >> 31;  // the window is positive
   int it = 0;
@@ -236,22 +227,20 @@ __device__ void step(const Mamba2& p) {
       v[e] = g < n && j <= g ? gt[MT - 1][e] * dt * expf(until_query - until) : 0.f;
       if (g < n && j == g) v[e] += skip;
       decay[e] = gamma * __shfl_sync(~0u, e_until, j);
-      if constexpr (C::LOW)
-        if (!flush) decay[e] *= __shfl_sync(~0u, down[0], j * 4) * head_scale<C>(smem + C::SCALES, hd);
     }
     split3_bf16(v[0], v[1], wn[0], wn[1], wn[2]);
 
-    const float whole = C::LOW && flush ? whole_of(p.state.hp, p.state.block(src), head0 + hd) : 1.f;
-    for (int step = 0; step < tiles_per_head * passes; step++, it++) {
-      const int tt = step % tiles_per_head, tile = sub + tt * C::WPH;
-      uint8_t* const data = stream.wait(it);
+    for (int tt = 0; tt < tiles_per_head; tt++, it++) {
+      const int tile = sub + tt * C::WPH;
+      uint8_t* const data = stages + it % STAGES * TILE_BYTES;
+      mbar_wait(bars + it % STAGES, it / STAGES & 1);
       const uint8_t* const values = xs + (hd * P + tile * TILE_ROWS) * 2;
       uint32_t x[M][4], xn[2];
 #pragma unroll
       for (int m = 0; m < M; m++) ldmatrix_x4_trans(x[m], value_address<W>(values, C::X_ROW, lane, m, rows));
       ldmatrix_x2_trans(xn, fresh_address<W>(values, C::X_ROW, lane, rows));
       float acc[1][4];
-      const bool refill = it + stream.depth() < tiles * passes;
+      const bool refill = it + STAGES < tiles;
       uint32_t wv[M][3][4];
       if (flush) {
 #pragma unroll
@@ -260,22 +249,14 @@ __device__ void step(const Mamba2& p) {
           for (int r = 0; r < 4; r++)
             split3_bf16(bf_lo(x[m][r]) * fw[m][(r >> 1) * 2], bf_hi(x[m][r]) * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
         const int64_t line = (int64_t)(head0 + hd) * P + tile * TILE_ROWS;
-        if constexpr (C::LOW) widen_tile(data, p.state.hp, p.state.block(src), whole, line, lane);
         tile_pass<1, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
-        if (step < tiles_per_head * (passes - 1)) {
-          target.measure(data, lane);
-          if (tt == tiles_per_head - 1) target.finish(smem + C::OUT, head0 + hd, hd, warp, lane);
-          if (lane == 0) request(it + 1);
-          continue;
-        }
-        target.store(data, line, lane);
-      } else {
-        if constexpr (C::LOW)
-          low_pass<C::FORMAT, 1>(data, smem + C::SCALES + (hd * P + tile * TILE_ROWS) * Low<C::FORMAT>::SCALES, q, acc, lane);
-        else
-          tile_pass<1, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
+        async_proxy_fence();
         __syncwarp();
-        if (lane == 0 && refill) request(it + stream.depth());
+        if (lane == 0) bulk_store(at<float>(p.state.block(dst)) + line * KEYS, data, TILE_BYTES);
+      } else {
+        tile_pass<1, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
+        __syncwarp();
+        if (lane == 0 && refill) request(it + STAGES);
       }
       // ---- records' part of the outputs
 #pragma unroll
@@ -298,7 +279,7 @@ __device__ void step(const Mamba2& p) {
                                  : reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * T + t) + head0 * P + column);
         *to = *reinterpret_cast<uint4*>(out + lane * 16);
       }
-      if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + stream.depth());  // the store has had the time of the outputs
+      if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + STAGES);  // the store has had the time of the outputs
     }
   }
   if constexpr (C::MIX) block_norm<C>(p, xs, gates, reinterpret_cast<float*>(smem + C::SUMS), row, n, head0);

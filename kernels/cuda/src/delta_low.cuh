@@ -1,0 +1,437 @@
+// The step of a Gated DeltaNet layer with heads of 128 x 128 in bfloat16 from checkpoints below float32: corrections, outputs,
+// flushes and the gated norm, behind the convolution of delta_step.cuh.
+#pragma once
+#include "delta_anew.cuh"
+#include "delta_step.cuh"
+
+namespace delta {
+
+// Block = (row, key head, HPC of its value heads). Queries and corrections as in delta_step.cuh.
+// T_: most tokens a row. FORMAT: what rows read that do not flush.
+template <int T_, int W_, int STAGES_, int FORMAT_>
+struct LowConfig {
+  static constexpr int FORMAT = FORMAT_, T = T_, W = W_, HPC = 2, WARPS = 4, WPH = WARPS / HPC, STAGES = STAGES_, P = KEYS;
+  static constexpr int TILES = P / TILE_ROWS / WPH;                       // of a warp
+  static constexpr int STAGE = Low<FORMAT>::TILE, RING = TILE_BYTES;  // bytes; of a warp
+  static_assert(STAGES * STAGE <= RING);
+  static constexpr int THREADS = WARPS * 32;
+  static constexpr int NT = T > 4 ? 2 : 1;  // query operands
+  static constexpr int U_ROW = HPC * P * 2 + 16;
+  // shared memory; what depends on the number of records comes last
+  static constexpr int WORDS = 128;  // of scratch a warp
+  static constexpr int SCRATCH = WARPS * RING;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
+  static constexpr int BARS = SCRATCH + WARPS * WORDS * 4;
+  static constexpr int GS = BARS + WARPS * STAGES * 8;  // log decays [W + 8][HPC], beta [8][HPC]
+  static constexpr int SCALES = (GS + HPC * (W + 16) * 4 + 15) / 16 * 16;  // of the value rows, then of the heads
+  static constexpr int WHOLE = HPC * P * Low<FORMAT>::SCALES;
+  static constexpr int COUPLINGS = SCALES + (WHOLE + HPC * 4 + 15) / 16 * 16;
+  static constexpr int ANEW = COUPLINGS + W * W * 4;  // a warp's corrections
+  static constexpr int US = ANEW + WARPS * W * TILE_ROWS * 4;
+  static_assert(W * HPC <= THREADS);
+};
+
+// o / rms(o) w silu(z), one warp a (head, token); o: in the rows of new tokens.
+template <class C>
+__device__ __forceinline__ void gated_norm(const Delta& p, const uint8_t* us, int64_t token0, int n, int head0, int warp, int lane) {
+  __syncthreads();
+  const float4 w = *reinterpret_cast<const float4*>(at<float>(p.norm_w) + lane * 4);
+  for (int r = warp; r < C::HPC * p.rows.t; r += C::WARPS) {
+    const int hd = r % C::HPC, t = r / C::HPC, column = (head0 + hd) * C::P + lane * 4;
+    uint2* const out = reinterpret_cast<uint2*>(row_of<bf16>(p.out, token0 + t) + column);
+    if (t >= n) {
+      *out = make_uint2(0, 0);
+      continue;
+    }
+    const uint2 zv = *reinterpret_cast<const uint2*>(row_of<bf16>(p.z, token0 + t) + column);
+    const uint2 ov = *reinterpret_cast<const uint2*>(us + (C::W + t) * C::U_ROW + hd * C::P * 2 + lane * 8);
+    const float o0 = bf_lo(ov.x), o1 = bf_hi(ov.x), o2 = bf_lo(ov.y), o3 = bf_hi(ov.y);
+    const float f = rsqrtf(warp_sum(o0 * o0 + o1 * o1 + o2 * o2 + o3 * o3) * (1.f / C::P) + p.eps);
+    *out = make_uint2(pack_bf16(o0 * f * w.x * silu(bf_lo(zv.x)), o1 * f * w.y * silu(bf_hi(zv.x))),
+                      pack_bf16(o2 * f * w.z * silu(bf_lo(zv.y)), o3 * f * w.w * silu(bf_hi(zv.y))));
+  }
+}
+
+// One token that does not flush: keys and decays of records 0 .. h, the new one last, lie in rows 0 .. h of shared memory.
+// Even columns of the tensor-core products are the key's, odd ones the query's. row_u: where the correction belongs.
+template <class C>
+__device__ __forceinline__ void one_token(const Reads<C>& reads, uint8_t* us, __half* row_u, const uint32_t* keys, const uint32_t* plain, const float* gs,
+                                          const uint8_t* scales, float scale, int h, int hd, int sub, int lane) {
+  constexpr int P = C::P, W = C::W, M = W / 16;
+  const int g = lane >> 2, c = lane & 3;
+  uint32_t q[1][16];
+  float gt[M][4], after, total;
+  load_lane_words<C::FORMAT>(q[0], g & 1 ? plain : keys + h * KEY_WORDS, lane);
+  key_products<C::FORMAT, M>(gt, q[0], keys, h, lane);
+  sum_decays<W>(lane <= h ? gs[lane * C::HPC + hd] : 0.f, after, total, lane);
+  const float decayed = lane < h ? expf(after) : 0.f, with_key = product_of_lane<M>(gt, false, lane), with_query = product_of_lane<M>(gt, true, lane) * scale;
+  const float weight[2] = {lane < h ? with_key * decayed : 0.f, lane < h ? with_query * decayed : 0.f};
+  const float own = __shfl_sync(~0u, with_query, h), strength = gs[C::HPC * (W + 8) + hd];  // q . k of the token, its beta
+  uint32_t w[M][2][2];  // [16 records][fp16 term][B operand register]
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      float v[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const int j = 16 * m + 8 * r + 2 * c + e;
+        const float of_key = __shfl_sync(~0u, weight[0], j), of_query = __shfl_sync(~0u, weight[1], j);
+        v[e] = g & 1 ? of_query : of_key;
+      }
+      split2_f16(v[0], v[1], w[m][0][r], w[m][1][r]);
+    }
+  const float down = scale_query<C::FORMAT>(q[0]), decay = expf(total) * head_scale<C>(scales, hd);
+  const float factor[2] = {decay * __shfl_sync(~0u, down, 0), decay * scale * __shfl_sync(~0u, down, 4)};
+  const int first = hd * P + sub * C::TILES * TILE_ROWS;  // value row in the block
+  uint32_t u_lane[M];
+#pragma unroll
+  for (int m = 0; m < M; m++) u_lane[m] = smem_addr(us + first * 2) + min(16 * m + (lane >> 4) * 8 + (lane & 7), max(h - 1, 0)) * C::U_ROW + (lane >> 3 & 1) * 16;
+  scales += first * Low<C::FORMAT>::SCALES;
+  __half* const values = reinterpret_cast<__half*>(us + W * C::U_ROW) + first + (c & 1) * 8 + g;  // lanes of odd c have rows g + 8
+#pragma unroll 1
+  for (int i = 0; i < C::TILES; i++) {
+    float acc[1][4];
+    low_pass<C::FORMAT, 1>(reads.wait(i), scales + i * TILE_ROWS * Low<C::FORMAT>::SCALES, q, acc, lane);
+    reads.refill(i, lane);
+#pragma unroll
+    for (int e = 0; e < 4; e++) acc[0][e] *= factor[e & 1];
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      if (m * 16 >= h) break;
+      uint32_t u[4];
+      ldmatrix_x4_trans(u, u_lane[m] + i * TILE_ROWS * 2);
+      mma_f16(acc[0], u, w[m][1][0], w[m][1][1]);
+      mma_f16(acc[0], u, w[m][0][0], w[m][0][1]);
+    }
+    const float known = c & 1 ? acc[0][2] : acc[0][0], read = c & 1 ? acc[0][3] : acc[0][1];
+    // What the record holds is what is used; the output takes the place of v, for the norm.
+    const __half u = __float2half_rn(saturate_f16(strength * (__half2float(values[i * TILE_ROWS]) - known)));
+    __syncwarp();
+    if (c < 2) {
+      row_u[first + i * TILE_ROWS + c * 8 + g] = u;
+      reinterpret_cast<bf16*>(values)[i * TILE_ROWS] = narrow<bf16>(fmaf(__half2float(u), own, read));
+    }
+  }
+}
+
+template <class C>
+__device__ void low_step(const Delta& p) {
+  constexpr int P = C::P, HPC = C::HPC, W = C::W, NT = C::NT, M = W / 16, MT = W / 8 + 1;
+  extern __shared__ __align__(128) uint8_t smem[];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
+  const int khead = blockIdx.y, row = row_of_block(p, lane), T = p.rows.t;
+  const int vheads = p.value_heads, kheads = p.key_heads, values = p.values(), nkeys = p.keys();
+  const int head0 = khead * (vheads / kheads) + blockIdx.x * HPC;
+  // The cursors and committed records are older than the kernel in front: they may be read before the wait.
+  if (row < 0) return pdl_wait();  // no launch may end before the one in front
+  const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
+  if (n == 0) {
+    pdl_wait();
+    clear_row(p, row, 0, head0 * P, HPC * P);
+    return;
+  }
+  const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
+  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], token0 = p.rows.first + row * T;
+  const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
+  const bool flush = h + n > p.state.window;
+
+  // ---- start streaming: WPH warps have a head, each TILES one behind the other
+  const int sub = warp % C::WPH, hd = warp / C::WPH, head = head0 + hd;
+  const int64_t first = (int64_t)head * P + sub * C::TILES * TILE_ROWS;  // value row
+  uint8_t* const ring = smem + warp * C::RING;
+  uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * C::STAGES;
+  const Reads<C> reads = {ring, bars, p.state.block(src) + p.state.lp.values + first * Low<C::FORMAT>::ROW_BYTES};
+  Flush<C> fold = {p.state, p.state.block(src), p.state.block(dst), p.state.noise(origin + h), head, first, ring, bars};
+  if (lane == 0) {
+    for (int s = 0; s < C::STAGES; s++) mbar_init(bars + s, 1);
+    mbar_init_fence();
+    if (flush)
+      with_format<C::FORMAT>(p.state.hp.format, [&](auto f) { fold.template start<decltype(f)::value>(); });
+    else
+      reads.start();
+  }
+
+  // ---- records into shared memory
+  const int capacity = p.state.records, origin_at = origin % capacity;
+  auto ring_at = [&](int i) { int at = origin_at + i; return at >= capacity ? at - capacity : at; };
+  const uint64_t slot_ring = p.state.rings + (int64_t)slot * p.state.ring_stride;
+  __half* const ring_u = reinterpret_cast<__half*>(slot_ring + p.state.x) + head0 * P;
+  const bf16* const ring_k = reinterpret_cast<const bf16*>(slot_ring + p.state.b) + khead * KEYS;
+  const float* const ring_g = reinterpret_cast<const float*>(slot_ring + p.state.decay) + head0;
+  const int64_t local0 = (int64_t)(row - p.row0) * T;  // the row's first token in scratch
+  uint8_t* const us = smem + C::US;                    // u of committed records, v of new tokens, later their outputs
+  uint32_t* const keys = reinterpret_cast<uint32_t*>(us + (W + T) * C::U_ROW);
+  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // q and k of the new tokens
+  float* const gs = reinterpret_cast<float*>(smem + C::GS);
+  float* const betas = gs + HPC * (W + 8);
+  static_assert(HPC * P / 8 == 32);
+  const int g_i = threadIdx.x / HPC, g_hd = threadIdx.x % HPC;  // this thread's gates: record g_i, and new record g_i
+  // Not through L1: what is read before the wait must not bring in lines that the kernel in front is writing.
+  float g_v[2], beta = 0.f;
+  if (g_i < h) g_v[0] = __ldcg(ring_g + ring_at(g_i) * vheads + g_hd);
+#pragma unroll 1
+  for (int i = warp; i < h; i += C::WARPS) {  // a warp takes a record at a time
+    const int at = ring_at(i);
+    cp_async16(us + i * C::U_ROW + lane * 16, ring_u + (int64_t)at * values + lane * 8);
+    if (lane < 16) cp_async16(keys + i * KEY_WORDS + lane * 4, ring_k + (int64_t)at * nkeys + lane * 8);
+  }
+  for (int idx = threadIdx.x; idx < n * HPC * 2; idx += C::THREADS)
+    prefetch_l2(row_of<bf16>(p.z, token0 + idx / (HPC * 2)) + head0 * P + idx % (HPC * 2) * 64);
+  load_scales<C>(smem + C::SCALES, flush ? p.state.hp : p.state.lp, p.state.block(src), head0);
+  pdl_wait();
+  pdl_trigger();
+  const bool alone = T == 1 && !flush;  // the new record's key and decay lie behind the others
+#pragma unroll 1
+  for (int t = warp; t < n; t += C::WARPS) {
+    const bf16* const key = ring_k + (int64_t)ring_at(h + t) * nkeys;
+    if (lane < 16) cp_async16(keys + (alone ? h : W + t) * KEY_WORDS + lane * 4, key + lane * 8);
+    cp_async16(us + (W + t) * C::U_ROW + lane * 16, reinterpret_cast<const __half*>(p.value) + (local0 + t) * values + head0 * P + lane * 8);
+    cp_async16(plain + (lane < 16 ? t : T + t) * KEY_WORDS + (lane & 15) * 4, (lane < 16 ? reinterpret_cast<const bf16*>(p.query) + (local0 + t) * nkeys + khead * KEYS : key) + (lane & 15) * 8);
+  }
+  if (g_i < n) {
+    g_v[1] = __ldcg(ring_g + ring_at(h + g_i) * vheads + g_hd);
+    beta = __ldcg(at<float>(p.beta) + (local0 + g_i) * vheads + head0 + g_hd);
+    gs[(alone ? h : W + g_i) * HPC + g_hd] = g_v[1];
+  }
+  if (g_i < h) gs[g_i * HPC + g_hd] = g_v[0];
+  if (g_i < 8) betas[g_i * HPC + g_hd] = beta;
+  cp_async_wait_all();
+  __syncthreads();
+  const float scale = 0.08838834764831845f;  // 1 / sqrt(128)
+  if (alone) {
+    one_token<C>(reads, us, ring_u + (int64_t)ring_at(h) * values, keys, plain, gs, smem + C::SCALES, scale, h, hd, sub, lane);
+    gated_norm<C>(p, us, token0, n, head0, warp, lane);
+    return;
+  }
+  permute_keys<C>(keys, rows);
+  // queries as fragments: lane (g, c) holds columns 16i+4c..+3 of query g
+  const int t_row = NT == 2 ? g : g & 3;  // token of this lane's query
+  const bool row_is_q = NT == 1 && g >= 4, counts = t_row < n;
+  auto query = [&](int m, int t) { return plain + ((NT == 2 ? m == 0 : g < 4) ? T + t : t) * KEY_WORDS; };
+  uint32_t q[NT][16];
+#pragma unroll
+  for (int m = 0; m < NT; m++)
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      const uint2 v = counts ? *reinterpret_cast<const uint2*>(query(m, t_row) + i * 8 + c * 2) : make_uint2(0, 0);
+      q[m][2 * i] = v.x, q[m][2 * i + 1] = v.y;
+    }
+
+  // ---- inner products of new queries and keys with all records, once for all heads of the warp
+  float gt[MT][4];
+  int key_rows[MT];
+  query_key_rows<W>(key_rows, lane, rows);
+  query_key<NT, MT>(gt, q, keys, lane, key_rows);
+  uint32_t key_lane[M];
+#pragma unroll
+  for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
+  float* const coup = reinterpret_cast<float*>(smem + C::SCRATCH + warp * 512);
+  float* const inv = coup + 64;
+  float down[NT];
+  if (!flush)
+#pragma unroll
+    for (int m = 0; m < NT; m++) down[m] = load_low_query<C::FORMAT>(q[m], query(m, t_row), counts, lane) * head_scale<C>(smem + C::SCALES, hd);
+
+  const Decays decays(lane < h ? gs[lane * HPC + hd] : 0.f, lane < n ? gs[(W + lane) * HPC + hd] : 0.f, lane);
+  const float until_query = __shfl_sync(~0u, decays.until, t_row);
+  // ---- weights of committed records: [operand][16 records][fp16 term][B register]
+  uint32_t wc[NT][M][2][2];
+#pragma unroll
+  for (int m = 0; m < MT - 1; m++) {
+    float dec[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      int j = m * 8 + 2 * c + e;
+      float after = __shfl_sync(~0u, decays.after, j);
+      dec[e] = j < h && counts ? expf(after + until_query) : 0.f;
+    }
+#pragma unroll
+    for (int o = 0; o < NT; o++) {
+      const float f = (NT == 2 ? o == 1 : row_is_q) ? scale : 1.f;
+      split2_f16(gt[m][o * 2] * dec[0] * f, gt[m][o * 2 + 1] * dec[1] * f, wc[o][m >> 1][0][m & 1], wc[o][m >> 1][1][m & 1]);
+    }
+  }
+  // ---- couplings among the new tokens: kk[t][j] (j < t) and wq[j][t] (j <= t)
+  uint32_t wq[2][2];  // [tf32 term][B register]: rows j = 2c, 2c+1, column = query
+  __syncwarp();       // scratch free (output staging of the previous head)
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    int j = 2 * c + e;
+    float until = __shfl_sync(~0u, decays.until, j);
+    float dec = j <= t_row && counts ? expf(until_query - until) : 0.f;
+    float kk = gt[MT - 1][e] * dec, qk = NT == 2 ? gt[MT - 1][2 + e] * dec * scale : (row_is_q ? kk * scale : 0.f);
+    if (!row_is_q) coup[t_row * 8 + j] = j < t_row ? kk : 0.f;
+    wq[0][e] = bits(tf32_hi(qk));
+    wq[1][e] = bits(qk - tf32_hi(qk));
+  }
+  inv[lane] = inv[lane + 32] = 0.f;
+  __syncwarp();
+  if (lane < C::T) {  // row `lane` of the inverse: u_t = sum_i r_i inv[i][t]
+    float m[C::T];
+#pragma unroll
+    for (int t = 0; t < C::T; t++) {
+      float x = t == lane ? 1.f : 0.f;
+#pragma unroll
+      for (int j = 0; j < t; j++) x -= coup[t * 8 + j] * m[j];
+      m[t] = x * betas[t * HPC + hd];
+      inv[lane * 8 + t] = m[t];
+    }
+  }
+  __syncwarp();
+  uint32_t mi[2][2];
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    float x = inv[(2 * c + e) * 8 + g];
+    mi[0][e] = bits(tf32_hi(x));
+    mi[1][e] = bits(x - tf32_hi(x));
+  }
+  __syncwarp();
+  // decay of the checkpoint for this lane's output columns 2c, 2c+1 of each operand
+  float decay[NT][2];
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    int column = 2 * c + e, t = NT == 2 ? column : column & 3;
+    float d = expf(decays.total + __shfl_sync(~0u, decays.until, t));
+#pragma unroll
+    for (int o = 0; o < NT; o++) {
+      decay[o][e] = d * ((NT == 2 ? o == 1 : c >= 2) ? scale : 1.f);
+      if (!flush) decay[o][e] *= __shfl_sync(~0u, down[o], column * 4);
+    }
+  }
+
+  // The corrections and outputs of a tile from what the state gave.
+  auto values_at = [&](int i) { return us + (hd * P + (sub * C::TILES + i) * TILE_ROWS) * 2; };
+  auto load_values = [&](uint32_t (&u)[M][4], int i) {
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      u[m][0] = u[m][1] = u[m][2] = u[m][3] = 0;
+      if (m * 16 < h) ldmatrix_x4_trans(u[m], value_address<W>(values_at(i), C::U_ROW, lane, m, rows));
+    }
+  };
+  auto emit = [&](float (&acc)[NT][4], const uint32_t (&u)[M][4], int i) {
+    uint8_t* const tile_us = values_at(i);
+    // ---- committed records
+#pragma unroll
+    for (int o = 0; o < NT; o++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) acc[o][e] *= decay[o][e & 1];
+#pragma unroll
+      for (int m = 0; m < M; m++)
+        if (m * 16 < h) {
+          mma_f16(acc[o], u[m], wc[o][m][1][0], wc[o][m][1][1]);
+          mma_f16(acc[o], u[m], wc[o][m][0][0], wc[o][m][0][1]);
+        }
+    }
+    // ---- residuals r = v - (known part) of the key columns; element e: row g + 8 (e >> 1), column 2c + (e & 1)
+    float r[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int t = 2 * c + (e & 1);
+      r[e] = t < n && (NT == 2 || c < 2) ? __half2float(*reinterpret_cast<const __half*>(tile_us + (W + t) * C::U_ROW + (g + (e >> 1) * 8) * 2)) - acc[0][e] : 0.f;
+    }
+    // ---- corrections u = r inv, then outputs += u wq. A fragments: k-slot c = column 2c, k-slot c+4 = column 2c+1
+    float rh[4], un[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+    for (int e = 0; e < 4; e++) rh[e] = tf32_hi(r[e]);
+    mma_tf32(un, bits(r[0] - rh[0]), bits(r[2] - rh[2]), bits(r[1] - rh[1]), bits(r[3] - rh[3]), mi[0][0], mi[0][1]);
+    mma_tf32(un, bits(rh[0]), bits(rh[2]), bits(rh[1]), bits(rh[3]), mi[1][0], mi[1][1]);
+    mma_tf32(un, bits(rh[0]), bits(rh[2]), bits(rh[1]), bits(rh[3]), mi[0][0], mi[0][1]);
+    // what the record holds is what is used
+    const uint32_t u01 = pack_f16(saturate_f16(un[0]), saturate_f16(un[1])), u23 = pack_f16(saturate_f16(un[2]), saturate_f16(un[3]));
+    const float2 x01 = unpack_f16(u01), x23 = unpack_f16(u23);
+    float(&out)[4] = acc[NT - 1];
+    mma_tf32(out, bits(x01.x), bits(x23.x), bits(x01.y), bits(x23.y), wq[1][0], wq[1][1]);
+    mma_tf32(out, bits(x01.x), bits(x23.x), bits(x01.y), bits(x23.y), wq[0][0], wq[0][1]);
+    // ---- store u, keep o: 16-bit rows of 16 values through the staging buffer; one operand: rows 0..3 u, 4..7 o
+    const uint32_t stage_addr = smem_addr(coup) + (lane & 7) * 32 + (lane >> 3 & 1) * 16;
+    const uint32_t o01 = pack_bf16(out[0], out[1]), o23 = pack_bf16(out[2], out[3]);
+    __syncwarp();
+    if constexpr (NT == 1) {
+      stmatrix_x2_trans(stage_addr, c < 2 ? u01 : o01, c < 2 ? u23 : o23);
+    } else {
+      stmatrix_x2_trans(stage_addr, u01, u23);
+      stmatrix_x2_trans(stage_addr + 256, o01, o23);
+    }
+    __syncwarp();
+    const int line = lane >> 1, t = NT == 2 ? line & 7 : line & 3;
+    const bool is_o = NT == 2 ? line >= 8 : line >= 4;
+    if (t < n && line < 8 * NT) {
+      uint4 v = *reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(coup) + lane * 16);
+      if (is_o)  // in the place of v, for the norm
+        *reinterpret_cast<uint4*>(tile_us + (W + t) * C::U_ROW + (lane & 1) * 16) = v;
+      else
+        *reinterpret_cast<uint4*>(ring_u + (int64_t)ring_at(h + t) * values + hd * P + (sub * C::TILES + i) * TILE_ROWS + (lane & 1) * 8) = v;
+    }
+  };
+  const uint8_t* const scales = smem + C::SCALES + (hd * P + sub * C::TILES * TILE_ROWS) * Low<C::FORMAT>::SCALES;
+  if (!flush) {
+    for (int i = 0; i < C::TILES; i++) {
+      uint32_t u[M][4];
+      float acc[NT][4];
+      const uint8_t* const data = reads.wait(i);
+      load_values(u, i);
+      low_pass<C::FORMAT, NT>(data, scales + i * TILE_ROWS * Low<C::FORMAT>::SCALES, q, acc, lane);
+      reads.refill(i, lane);
+      emit(acc, u, i);
+    }
+  } else {
+    if (p.state.two) couple<C>(reinterpret_cast<float*>(smem + C::COUPLINGS), keys, rows, warp, lane);
+    const float gamma = expf(decays.total);
+    const float fold_w = lane < h ? expf(decays.after) : 0.f;
+    float fw[M][4];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
+    const uint32_t* queries[NT];
+#pragma unroll
+    for (int m = 0; m < NT; m++) queries[m] = query(m, min(t_row, n - 1)) + c * 2;
+    float* const space = reinterpret_cast<float*>(smem + C::ANEW) + warp * W * TILE_ROWS;
+    with_format<C::FORMAT>(p.state.hp.format, [&](auto f) {
+      constexpr int HP = decltype(f)::value;
+      fold.scales = smem + C::SCALES + (hd * P + sub * C::TILES * TILE_ROWS) * Stored<HP>::SCALES;
+      fold.whole = reinterpret_cast<const float*>(smem + C::SCALES + C::WHOLE)[hd];
+      uint32_t u[M][4];
+      float acc[NT][4];
+      fold.template run<HP>(
+          reinterpret_cast<uint32_t*>(smem + C::SCRATCH), warp, lane,
+          [&](const RawTile<HP>& tile, int i, Folded& s) {
+            load_values(u, i);
+            const bool anew = HP != C::FORMAT && p.state.two;
+            if (anew)
+              derive<C, HP>(p, tile, space, reinterpret_cast<const float*>(smem + C::COUPLINGS), keys, rows, lane, gs[min(lane, W - 1) * HPC + hd], slot_ring, origin_at,
+                            (int)(first + i * TILE_ROWS));
+            uint32_t wv[M][3][4];  // weighted corrections
+#pragma unroll
+            for (int m = 0; m < M; m++)
+#pragma unroll
+              for (int r = 0; r < 4; r++) {
+                float x[2];
+                const float2 v = unpack_f16(u[m][r]);
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                  const int j = m * 16 + (r >> 1) * 8 + 2 * c + e;
+                  x[e] = anew ? (j < h ? space[j * TILE_ROWS + (r & 1) * 8 + g] : 0.f) : (e ? v.y : v.x) * fw[m][(r >> 1) * 2 + e];
+                }
+                split3_bf16(x[0], x[1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+              }
+            fold_tile<HP, NT, M>(tile, acc, s, lane, gamma, wv, key_lane, [&](int m, int k) { return *reinterpret_cast<const uint2*>(queries[m] + k * 8); });
+          },
+          [&](int i) { emit(acc, u, i); });
+    });
+  }
+  gated_norm<C>(p, us, token0, n, head0, warp, lane);
+}
+
+}  // namespace delta
+
+// delta_step_T_W_HEADS_WARPS_STAGES_FORMAT: as in delta_step.cu; FORMAT is that of kernels.StateFormat.
+#define DELTA_LOW(T, W, STAGES, MINB, FORMAT)                                                                             \
+  extern "C" __global__ void __launch_bounds__(128, MINB) delta_step_##T##_##W##_2_4_##STAGES##_##FORMAT(PARAMS(Delta, p)) { \
+    delta::low_step<delta::LowConfig<T, W, STAGES, FORMAT>>(p);                                                          \
+  }
+#define DELTA_LOW_ALL(STAGES, FORMAT) \
+  DELTA_LOW(1, 16, STAGES, 4, FORMAT) \
+  DELTA_LOW(4, 16, STAGES, 4, FORMAT) \
+  DELTA_LOW(4, 32, STAGES, 3, FORMAT) \
+  DELTA_LOW(8, 32, STAGES, 2, FORMAT)

@@ -1,0 +1,414 @@
+// Rows that flush into checkpoints below float32. A tile of the copy that carries the recurrence is widened to float32 in
+// registers, read, folded there and rounded from there into every copy: lane (g, c) owns columns 16i+4c .. 16i+4c+3 of rows
+// g and g + 8 throughout (replay.cuh), so nothing but the largest values of scaled blocks passes between lanes.
+#pragma once
+#include <type_traits>
+
+#include "replay_low.cuh"
+
+// A copy of format F: a tile as it is stored.
+template <int F>
+struct Stored {
+  static constexpr int BITS = F == STATE_F32 ? 32 : F == STATE_F8 ? 8 : F == STATE_NVFP4 ? 4 : 16;
+  static constexpr int ROW = KEYS * BITS / 8, TILE = TILE_ROWS * ROW;
+  static constexpr int SCALES = F == STATE_F8 ? 4 : F == STATE_NVFP4 ? 8 : 0;  // bytes a value row
+  static constexpr bool TF32 = F == STATE_F16 || F == STATE_BF16;              // tf32 holds every value
+};
+
+// Calls f with the format as a constant: of what may carry the recurrence beside reads of FORMAT.
+template <int FORMAT, typename Call>
+__device__ __forceinline__ void with_format(int format, Call f) {
+  if (format == FORMAT) return f(std::integral_constant<int, FORMAT>());
+  if (format == STATE_F32) return f(std::integral_constant<int, STATE_F32>());
+  if constexpr (FORMAT >= STATE_F8) {
+    if (format == STATE_F16) return f(std::integral_constant<int, STATE_F16>());
+    if (format == STATE_BF16) return f(std::integral_constant<int, STATE_BF16>());
+  }
+  if constexpr (FORMAT == STATE_NVFP4)
+    if (format == STATE_F8) return f(std::integral_constant<int, STATE_F8>());
+}
+
+// ---------------------------------------------------------------- widening and folding
+
+// A folded tile: chunks of 16 columns, rows g and g + 8, this lane's four columns of each. Loops over chunks stay loops, so
+// it lies in local memory and is handed to functions: the code is a fifth and the registers are few.
+struct Folded {
+  float4 v[8][2];
+};
+
+// A tile in shared memory with the scales of its rows; whole: the head's scale of nvfp4.
+template <int F>
+struct RawTile {
+  uint8_t* raw;
+  const uint8_t* scales;
+  float whole;
+
+  __device__ __forceinline__ uint8_t* place(int lane, int r, int i) const {
+    return raw + ((lane >> 2) + 8 * r) * Stored<F>::ROW + (16 * i + 4 * (lane & 3)) * Stored<F>::BITS / 8;
+  }
+  // This lane's columns of chunk i of row g + 8r.
+  __device__ __forceinline__ float4 load(int lane, int r, int i) const {
+    const uint8_t* p = place(lane, r, i);
+    const uint8_t* s = scales + ((lane >> 2) + 8 * r) * Stored<F>::SCALES;
+    if constexpr (F == STATE_F32) {
+      return *reinterpret_cast<const float4*>(p);
+    } else if constexpr (F == STATE_BF16) {
+      const uint2 v = *reinterpret_cast<const uint2*>(p);
+      return make_float4(bf_lo(v.x), bf_hi(v.x), bf_lo(v.y), bf_hi(v.y));
+    } else {
+      uint2 v;
+      float scale = 1.f;
+      if constexpr (F == STATE_F16) {
+        v = *reinterpret_cast<const uint2*>(p);
+      } else if constexpr (F == STATE_F8) {
+        v = widen_f8x4(*reinterpret_cast<const uint32_t*>(p));
+        scale = *reinterpret_cast<const float*>(s);
+      } else {
+        const uint32_t codes = *reinterpret_cast<const uint16_t*>(p), pairs = (codes & 0x0f0fu) | (codes & 0xf0f0u) << 12;
+        const uint32_t unit = pack_f16(NVFP4_UNIT, NVFP4_UNIT);
+        v = make_uint2(multiply_f16x2(widen_e2m1x2<0>(pairs), unit), multiply_f16x2(widen_e2m1x2<2>(pairs), unit));
+        scale = widen_f8(s[i]) * whole;
+      }
+      const float2 x = unpack_f16(v.x), y = unpack_f16(v.y);
+      if constexpr (F == STATE_F16) return make_float4(x.x, x.y, y.x, y.y);
+      return make_float4(x.x * scale, x.y * scale, y.x * scale, y.y * scale);
+    }
+  }
+};
+
+// acc += S q over one chunk; b: this lane's four elements of a bfloat16 query. exact: tf32 holds S.
+template <bool EXACT>
+__device__ __forceinline__ void read_chunk(float (&acc)[4], const float4& s0, const float4& s1, uint2 b) {
+  const float4 h0 = make_float4(tf32_hi(s0.x), tf32_hi(s0.y), tf32_hi(s0.z), tf32_hi(s0.w));
+  const float4 h1 = make_float4(tf32_hi(s1.x), tf32_hi(s1.y), tf32_hi(s1.z), tf32_hi(s1.w));
+  const uint32_t b0 = b.x << 16, b1 = b.x & 0xffff0000u, b2 = b.y << 16, b3 = b.y & 0xffff0000u;
+  mma_tf32(acc, bits(h0.x), bits(h1.x), bits(h0.y), bits(h1.y), b0, b1);
+  mma_tf32(acc, bits(h0.z), bits(h1.z), bits(h0.w), bits(h1.w), b2, b3);
+  if constexpr (!EXACT) {
+    mma_tf32(acc, bits(s0.x - h0.x), bits(s1.x - h1.x), bits(s0.y - h0.y), bits(s1.y - h1.y), b0, b1);
+    mma_tf32(acc, bits(s0.z - h0.z), bits(s1.z - h1.z), bits(s0.w - h0.w), bits(s1.w - h1.w), b2, b3);
+  }
+}
+
+// acc[n] = S Q[n] and out = gamma S + sum_j wv_j k_j^T (tile_pass of replay.cuh). query(n, i): this lane's four elements of
+// chunk i of query n.
+template <int F, int NT, int M, typename Query>
+__device__ __forceinline__ void fold_tile(const RawTile<F>& tile, float (&acc)[NT][4], Folded& out, int lane, float gamma, const uint32_t (&wv)[M][3][4],
+                                          const uint32_t (&key_lane)[M], Query query) {
+  float part[2][NT][4];
+#pragma unroll
+  for (int n = 0; n < NT; n++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) part[0][n][e] = part[1][n][e] = 0.f;
+#pragma unroll 2
+  for (int i = 0; i < 8; i++) {
+    const float4 s0 = tile.load(lane, 0, i), s1 = tile.load(lane, 1, i);
+#pragma unroll
+    for (int n = 0; n < NT; n++) read_chunk<Stored<F>::TF32>(part[i & 1][n], s0, s1, query(n, i));
+    float d0[4] = {0.f, 0.f, 0.f, 0.f}, d1[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      uint32_t k[4];
+      ldmatrix_x4_trans(k, key_lane[m] + i * 32);
+#pragma unroll
+      for (int t = 2; t >= 0; t--) {
+        mma_bf16(d0, wv[m][t], k[0], k[1]);
+        mma_bf16(d1, wv[m][t], k[2], k[3]);
+      }
+    }
+    out.v[i][0] = make_float4(fmaf(gamma, s0.x, d0[0]), fmaf(gamma, s0.y, d0[1]), fmaf(gamma, s0.z, d1[0]), fmaf(gamma, s0.w, d1[1]));
+    out.v[i][1] = make_float4(fmaf(gamma, s1.x, d0[2]), fmaf(gamma, s1.y, d0[3]), fmaf(gamma, s1.z, d1[2]), fmaf(gamma, s1.w, d1[3]));
+  }
+#pragma unroll
+  for (int n = 0; n < NT; n++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) acc[n][e] = part[0][n][e] + part[1][n][e];
+}
+
+// ---------------------------------------------------------------- rounding
+
+__device__ __forceinline__ uint32_t largest_of(const float4& x) { return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w))); }
+__device__ __forceinline__ uint32_t largest_of(const Folded& s, int r) {
+  uint32_t m = 0;
+#pragma unroll 4
+  for (int i = 0; i < 8; i++) m = max(m, largest_of(s.v[i][r]));
+  return m;
+}
+
+// Four words of four neighbours: word j of lane c becomes word c of lane j.
+__device__ __forceinline__ uint4 transpose_four(uint4 v, int lane) {
+  const bool high = lane & 2, odd = lane & 1;
+  uint32_t x = __shfl_xor_sync(~0u, high ? v.x : v.z, 2), y = __shfl_xor_sync(~0u, high ? v.y : v.w, 2);
+  v = high ? make_uint4(x, y, v.z, v.w) : make_uint4(v.x, v.y, x, y);
+  x = __shfl_xor_sync(~0u, odd ? v.x : v.y, 1), y = __shfl_xor_sync(~0u, odd ? v.z : v.w, 1);
+  return odd ? make_uint4(x, v.y, y, v.w) : make_uint4(v.x, x, v.z, y);
+}
+
+// The random numbers of this lane's columns of chunk i, rows `line` + g and + 8, two words each. Two neighbours share a
+// block of eight elements: one draws for the first row, the other for the second.
+__device__ __forceinline__ void draw(uint2 (&random)[2], const Noise& noise, int64_t line, int i, int lane) {
+  const bool odd = lane & 1;
+  const uint4 w = eight(noise, (uint32_t)((line + (lane >> 2) + (odd ? 8 : 0)) * (KEYS / 8) + 2 * i + (lane >> 1 & 1)));
+  const uint2 own = odd ? make_uint2(w.z, w.w) : make_uint2(w.x, w.y), other = odd ? make_uint2(w.x, w.y) : make_uint2(w.z, w.w);
+  const uint2 got = make_uint2(__shfl_xor_sync(~0u, other.x, 1), __shfl_xor_sync(~0u, other.y, 1));
+  random[0] = odd ? got : own, random[1] = odd ? own : got;
+}
+
+// Two numbers as float16, what lies behind cut off.
+__device__ __forceinline__ uint32_t cut_f16(float x0, float x1) {
+  uint32_t y;
+  asm("cvt.rz.f16x2.f32 %0, %2, %1;" : "=r"(y) : "f"(x0), "f"(x1));
+  return y;
+}
+// Codes of four neighbours, x times inverse (0: zeros), in 4 BITS bits.
+template <int F, bool STOCHASTIC>
+__device__ __forceinline__ uint2 codes_of(const float4& four, float inverse, uint2 random) {
+  constexpr bool SCALED = F >= STATE_F8;
+  const float x[4] = {SCALED ? four.x * inverse : four.x, SCALED ? four.y * inverse : four.y, SCALED ? four.z * inverse : four.z, SCALED ? four.w * inverse : four.w};
+  const bool none = SCALED && inverse == 0.f;
+  if constexpr (STOCHASTIC && (F == STATE_F16 || F == STATE_F8)) {
+    // Where no code of the warp is subnormal or saturates.
+    constexpr uint32_t FROM = F == STATE_F16 ? 0x38800000u : 0x3c800000u, TO = F == STATE_F16 ? 0x477fe000u : 0x43e00000u;
+    uint32_t least = ~0u, most = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {  // float16: 0 stays 0
+      const uint32_t m = magnitude(x[e]);
+      least = min(least, F == STATE_F16 ? m - 1 : m), most = max(most, m);
+    }
+    if (__all_sync(~0u, (least >= FROM - (F == STATE_F16) && most < TO) || none)) {
+      uint32_t u[4];
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const uint32_t word = e < 2 ? random.x : random.y, number = e & 1 ? word >> 16 : word & 0xffffu, b = __float_as_uint(x[e]);
+        u[e] = F == STATE_F16 ? b + (number >> 3) : (b >> 24 & 0x80u) | ((b & 0x7fffffffu) - 0x3c000000u + (number << 4 | 8u)) >> 20;
+      }
+      if constexpr (F == STATE_F16) return make_uint2(cut_f16(__uint_as_float(u[0]), __uint_as_float(u[1])), cut_f16(__uint_as_float(u[2]), __uint_as_float(u[3])));
+      return make_uint2(none ? 0u : u[0] | u[1] << 8 | u[2] << 16 | u[3] << 24, 0u);
+    }
+  }
+  uint32_t c[4];
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    const uint32_t word = e < 2 ? random.x : random.y, number = e & 1 ? word >> 16 : word & 0xffffu;
+    c[e] = code_of(F, STOCHASTIC, x[e], number);
+  }
+  if constexpr (F == STATE_F8) return make_uint2(none ? 0u : c[0] | c[1] << 8 | c[2] << 16 | c[3] << 24, 0u);
+  if constexpr (F == STATE_NVFP4) return make_uint2(none ? 0u : c[0] | c[1] << 4 | c[2] << 8 | c[3] << 12, 0u);
+  return make_uint2(c[0] | c[1] << 16, c[2] | c[3] << 16);
+}
+
+// What the elements of a folded tile are multiplied by, in the blocks of format F; the scales are stored on the way.
+template <int F>
+struct Inverses {
+  float v[2][2];  // [row]: fp8: the same twice; nvfp4: this lane's chunks c and c + 4
+
+  __device__ __forceinline__ Inverses(const Folded& s, const StateArray& a, uint64_t block, int64_t line, const Scale& whole, bool stochastic, int lane) {
+    const int g = lane >> 2, c = lane & 3;
+    if constexpr (F == STATE_F8) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const Scale scale = scale_of(largest_of_lanes(largest_of(s, r), 4), 448.f);
+        v[r][0] = v[r][1] = scale.inverse;
+        if (c == 0) at<float>(block + a.scales)[line + g + 8 * r] = scale.scale;
+      }
+    } else if constexpr (F == STATE_NVFP4) {
+      const bool high = lane & 2, odd = lane & 1;
+#pragma unroll
+      for (int at4 = 0; at4 < 4; at4++) {
+        const int r = at4 & 1, k = at4 >> 1;  // chunks 4k .. 4k+3: their largest values meet at lanes 0 .. 3
+        uint32_t m[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) m[j] = largest_of(s.v[4 * k + j][r]);
+        const uint32_t got0 = __shfl_xor_sync(~0u, high ? m[0] : m[2], 2), got1 = __shfl_xor_sync(~0u, high ? m[1] : m[3], 2);
+        const uint32_t m0 = max(high ? m[2] : m[0], got0), m1 = max(high ? m[3] : m[1], got1), got = __shfl_xor_sync(~0u, odd ? m0 : m1, 1);
+        const uint32_t code = block_scale(whole, max(odd ? m1 : m0, got), stochastic, v[r][k]);
+        at<uint8_t>(block + a.scales)[(line + g + 8 * r) * 8 + 4 * k + c] = code;
+      }
+    }
+  }
+  __device__ __forceinline__ float of(int r, int i, int lane) const {
+    if constexpr (F == STATE_F8) return v[r][0];
+    if constexpr (F == STATE_NVFP4) return __shfl_sync(~0u, i < 4 ? v[r][0] : v[r][1], (lane & ~3) | (i & 3));
+    return 1.f;
+  }
+};
+
+// Rounds a folded tile whose first value row is `line` and stores its scales; put(r, i, codes) takes what is to be stored.
+template <int F, bool STOCHASTIC, typename Put>
+__device__ __forceinline__ void round_folded(const Folded& s, const StateArray& a, uint64_t block, int64_t line, const Scale& whole, const Noise& noise, int lane, Put put) {
+  const Inverses<F> inverse(s, a, block, line, whole, STOCHASTIC, lane);
+#pragma unroll 2
+  for (int i = 0; i < 8; i++) {
+    uint2 random[2] = {};
+    if constexpr (STOCHASTIC) draw(random, noise, line, i, lane);
+#pragma unroll
+    for (int r = 0; r < 2; r++) put(r, i, codes_of<F, STOCHASTIC>(s.v[i][r], inverse.of(r, i, lane), random[r]));
+  }
+}
+
+// A folded tile into the copy that carries the recurrence: into the place of what was read, to be stored from there.
+template <int F>
+__noinline__ __device__ void round_in_place(const Folded& s, const RawTile<F>& tile, const StateArray& a, uint64_t block, int64_t line, const Scale& whole,
+                                               const Noise& noise, int lane) {
+  auto put = [&](int r, int i, uint2 codes) {
+    uint8_t* p = tile.place(lane, r, i);
+    if constexpr (F == STATE_F8)
+      *reinterpret_cast<uint32_t*>(p) = codes.x;
+    else if constexpr (F == STATE_NVFP4)
+      *reinterpret_cast<uint16_t*>(p) = codes.x;
+    else
+      *reinterpret_cast<uint2*>(p) = codes;
+  };
+  if (noise.stochastic)
+    round_folded<F, true>(s, a, block, line, whole, noise, lane, put);
+  else
+    round_folded<F, false>(s, a, block, line, whole, noise, lane, put);
+}
+
+// A folded tile in float32 into the place of what was read.
+__device__ __forceinline__ void put_folded(const Folded& s, const RawTile<STATE_F32>& tile, int lane) {
+#pragma unroll 2
+  for (int i = 0; i < 8; i++)
+#pragma unroll
+    for (int r = 0; r < 2; r++) *reinterpret_cast<float4*>(tile.place(lane, r, i)) = s.v[i][r];
+}
+// A folded tile, rounded to nearest, into the copy that is read.
+template <int F>
+__noinline__ __device__ void round_copy(const Folded& s, const StateArray& a, uint64_t block, int64_t line, const Scale& whole, int lane) {
+  const uint64_t rows[2] = {block + a.values + (line + (lane >> 2)) * Stored<F>::ROW, block + a.values + (line + (lane >> 2) + 8) * Stored<F>::ROW};
+  const int c = lane & 3;
+  if constexpr (F == STATE_F16 || F == STATE_BF16) {
+    round_folded<F, false>(s, a, block, line, whole, Noise{0, 0, 0}, lane, [&](int r, int i, uint2 codes) { at<uint2>(rows[r])[4 * i + c] = codes; });
+    return;
+  }
+  uint32_t codes[8][2];
+  round_folded<F, false>(s, a, block, line, whole, Noise{0, 0, 0}, lane, [&](int r, int i, uint2 v) { codes[i][r] = v.x; });
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    if constexpr (F == STATE_F8) {
+      at<uint4>(rows[r])[c] = transpose_four(make_uint4(codes[0][r], codes[1][r], codes[2][r], codes[3][r]), lane);
+      at<uint4>(rows[r])[4 + c] = transpose_four(make_uint4(codes[4][r], codes[5][r], codes[6][r], codes[7][r]), lane);
+    } else {
+      auto pair = [&](int i) { return codes[i][r] | codes[i + 1][r] << 16; };
+      const uint4 w = transpose_four(make_uint4(pair(0), pair(2), pair(4), pair(6)), lane);
+      at<uint4>(rows[r])[c] = make_uint4(__byte_perm(w.x, w.y, 0x5410), __byte_perm(w.z, w.w, 0x5410), __byte_perm(w.x, w.y, 0x7632), __byte_perm(w.z, w.w, 0x7632));
+    }
+  }
+}
+
+// ---------------------------------------------------------------- rows that flush
+
+// A flush takes several times what a read takes. So that none begins last, the first gridDim.z - rows blocks in z take the
+// rows that flush, in their order; who finds no such row has nothing to do, nor has the block of a row that was taken. The
+// row of this block, or -1.
+template <class P>
+__device__ __forceinline__ int row_of_block(const P& p, int lane) {
+  auto flushing = [&](int row) {
+    const int n = at<int>(p.rows.n)[row];
+    return n > 0 && at<int>(p.cursors.h)[at<int>(p.rows.slot)[row]] + n > p.state.window;
+  };
+  const int first = gridDim.z - (p.row1 - p.row0), own = p.row0 + (int)blockIdx.z - first;
+  if (own >= p.row0 && !flushing(own)) return own;
+  int count = 0;
+#pragma unroll 4
+  for (int from = p.row0; from < p.row1; from += 32) {
+    const uint32_t mask = __ballot_sync(~0u, from + lane < p.row1 && flushing(from + lane));
+    if (own >= p.row0 && own < from + 32) return count + __popc(mask & ((1u << (own - from)) - 1)) < first ? -1 : own;
+    const int wanted = (int)blockIdx.z - count;  // of the rows of mask
+    if (own < p.row0 && wanted < __popc(mask)) {
+      const uint32_t found = __ballot_sync(~0u, (mask >> lane & 1) && __popc(mask & ((1u << lane) - 1)) == wanted);
+      return from + __ffs(found) - 1;
+    }
+    count += __popc(mask);
+  }
+  return -1;
+}
+
+// ---------------------------------------------------------------- a warp's tiles of a row that flushes
+
+// What every way of flushing shares. C: the kernel's Config; a warp has TILES of one head, one behind the other.
+template <class C>
+struct Flush {
+  const Replay& state;
+  uint64_t src, dst;  // blocks
+  Noise noise;
+  int head;
+  int64_t line;           // the first tile's first value row, over all heads
+  uint8_t* ring;          // RING bytes of this warp
+  uint64_t* bars;
+  const uint8_t* scales;  // of the first tile's rows
+  float whole;            // the scale of the stored nvfp4 head
+
+  template <int F>
+  static constexpr int DEPTH = C::STAGES < C::RING / Stored<F>::TILE ? C::STAGES : C::RING / Stored<F>::TILE;  // tiles in flight
+  // An nvfp4 head needs its largest value before anything is rounded: all tiles are folded twice.
+  template <int F>
+  __device__ bool measures() const { return F == STATE_NVFP4 || (C::FORMAT == STATE_NVFP4 && state.two); }
+  template <int F>
+  __device__ int all() const { return measures<F>() ? 2 * C::TILES : C::TILES; }
+  // Lane 0: the i-th tile asked for.
+  template <int F>
+  __device__ void request(int i) const {
+    constexpr int D = DEPTH<F>;
+    mbar_expect(bars + i % D, Stored<F>::TILE);
+    bulk_load(ring + i % D * Stored<F>::TILE, at<uint8_t>(src + state.hp.values) + (line + i % C::TILES * TILE_ROWS) * Stored<F>::ROW, Stored<F>::TILE, bars + i % D);
+  }
+  template <int F>
+  __device__ void start() const {
+    for (int i = 0; i < DEPTH<F> && i < all<F>(); i++) request<F>(i);
+  }
+  // The i-th tile.
+  template <int F>
+  __device__ RawTile<F> wait(int i) const {
+    constexpr int D = DEPTH<F>;
+    mbar_wait(bars + i % D, i / D & 1);
+    return {ring + i % D * Stored<F>::TILE, scales + i % C::TILES * TILE_ROWS * Stored<F>::SCALES, whole};
+  }
+
+  // Does all tiles. fold(tile, i, s): tile i's folded state; done(i): the rest of tile i, while it is stored. shared: WORDS
+  // words for every warp.
+  template <int F, typename Fold, typename Done>
+  __device__ void run(uint32_t* shared, int warp, int lane, Fold fold, Done done) const {
+    Scale scale = {0.f, 0.f};
+    uint32_t largest = 0;
+#pragma unroll 1
+    for (int it = 0; it < all<F>(); it++) {
+      const int i = it % C::TILES;
+      const int64_t at_line = line + i * TILE_ROWS;
+      const RawTile<F> tile = wait<F>(it);
+      Folded s;
+      fold(tile, i, s);
+      if (measures<F>() && it < C::TILES) {
+        largest = max(largest, max(largest_of(s, 0), largest_of(s, 1)));
+        if (it == C::TILES - 1) scale = head_scale(largest_of_lanes(largest, 32), shared, warp, lane);
+        __syncwarp();
+        if (lane == 0 && it + DEPTH<F> < all<F>()) request<F>(it + DEPTH<F>);
+        continue;
+      }
+      if constexpr (F == STATE_F32)
+        put_folded(s, tile, lane);
+      else
+        round_in_place<F>(s, tile, state.hp, dst, at_line, scale, noise, lane);
+      async_proxy_fence();
+      __syncwarp();
+      if (lane == 0) bulk_store(at<uint8_t>(dst + state.hp.values) + at_line * Stored<F>::ROW, tile.raw, Stored<F>::TILE);
+      if (F != C::FORMAT && state.two) round_copy<C::FORMAT>(s, state.lp, dst, at_line, scale, lane);
+      done(i);
+      if (lane == 0 && it + DEPTH<F> < all<F>()) bulk_store_wait_read(), request<F>(it + DEPTH<F>);
+    }
+    if (lane == 0) bulk_store_wait();
+  }
+
+ private:
+  // The head's scale from the largest values of its warps, stored.
+  __device__ Scale head_scale(uint32_t largest, uint32_t* shared, int warp, int lane) const {
+    if (lane == 0) shared[warp * C::WORDS] = largest;
+    __syncthreads();
+    for (int w = 0; w < C::WPH; w++) largest = max(largest, shared[(warp / C::WPH * C::WPH + w) * C::WORDS]);
+    __syncthreads();
+    const Scale scale = scale_of(largest, 6.f * 448.f);
+    const StateArray& a = state.hp.format == STATE_NVFP4 ? state.hp : state.lp;
+    if (lane == 0 && warp % C::WPH == 0) at<float>(dst + a.head_scales)[head] = scale.scale;
+    return scale;
+  }
+};
