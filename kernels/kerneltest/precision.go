@@ -135,16 +135,16 @@ func scratchCase(b *bench, k layerKind, folds bool) {
 // compareBlocks compares whole blocks: float32 states as numbers, others code by code.
 func (p *ssmPool) compareBlocks(blocks []int) {
 	p.b.Helper()
-	p.compareStates(blocks, func(what string, pieces, wanted []piece) { p.b.closeTo(what, manyRoundings, pieces, wanted) })
+	p.compareStates(blocks, manyRoundings, func(what string, pieces, wanted []piece) { p.b.closeTo(what, manyRoundings, pieces, wanted) })
 }
 
-// compareStates is compareBlocks with a comparison of float32 states.
-func (p *ssmPool) compareStates(blocks []int, numbers func(what string, pieces, wanted []piece)) {
+// compareStates is compareBlocks with a comparison of float32 states, and the tolerance of others before their rounding.
+func (p *ssmPool) compareStates(blocks []int, t tolerance, numbers func(what string, pieces, wanted []piece)) {
 	p.b.Helper()
 	for i, a := range p.copies() {
 		name := []string{"blocks", "copies"}[i]
 		if a.Format != kernels.StateF32 {
-			p.compareCodes(name, a, blocks)
+			p.compareCodes(name, t, a, blocks)
 			continue
 		}
 		var pieces []piece
@@ -159,21 +159,21 @@ func (p *ssmPool) compareStates(blocks []int, numbers func(what string, pieces, 
 // compareCodes requires the oracle's codes, but for one in fifty, which may be a neighbour: a state that differs by the
 // order of its sums is seldom rounded to another code. Equal codes may differ by their scale, which inherits the state's
 // error: 2^-16 is four times what manyRoundings allows it. What is small because large numbers cancel may be as far off
-// as manyRoundings of the largest.
-func (p *ssmPool) compareCodes(what string, a kernels.StateArray, blocks []int) {
+// as t of the largest.
+func (p *ssmPool) compareCodes(what string, t tolerance, a kernels.StateArray, blocks []int) {
 	p.b.Helper()
 	total, differ := 0, 0
 	for _, block := range blocks {
 		got, want := p.widened(device, a, block), p.widened(oracle, a, block)
-		floor := float64(manyRoundings) * math.Ldexp(1, -24) * largest(want)
+		unit := math.Ldexp(1, -24) * largest(want)
 		for i, v := range want {
 			total++
 			d := math.Abs(got[i] - v)
-			if d <= math.Abs(v)*math.Ldexp(1, -16)+floor/64 {
+			if d <= math.Abs(v)*math.Ldexp(1, -16)+unit {
 				continue
 			}
 			differ++
-			if limit := codeGap(a, want, i) + floor; !(d <= limit) {
+			if limit := codeGap(a, want, i) + float64(t)*unit; !(d <= limit) {
 				p.b.Errorf("%s: element %d of block %d is %v, want %v, a neighbour may be %v away", what, i, block, got[i], v, limit)
 				return
 			}

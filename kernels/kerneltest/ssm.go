@@ -325,9 +325,17 @@ func (p *ssmPool) compareScan(rows []ssmRow) {
 			tails = append(tails, p.ringRow(r.slot, p.layout.Conv, i))
 		}
 	}
-	p.compareStates(blocks, p.closeScanned)
+	p.compareStates(blocks, p.scanned(), p.closeScanned)
 	p.closeScanned("scratch", scratch, scratch)
 	p.b.close("raw tail", exactly, tails)
+}
+
+// scanned is the tolerance of a state behind a scan.
+func (p *ssmPool) scanned() tolerance {
+	if through := p.layout.X.DType; through != kernels.F32 {
+		return rounded(manyRoundings, through)
+	}
+	return manyRoundings
 }
 
 // closeScanned compares states behind a scan. It leaves no records, so that it may round corrections as records are, or
@@ -339,7 +347,7 @@ func (p *ssmPool) closeScanned(what string, blocks, wanted []piece) {
 	case through == kernels.F32 || len(blocks) == 0:
 		p.b.closeTo(what, manyRoundings, blocks, wanted)
 	case corrects:
-		p.b.closeTo(what, rounded(manyRoundings, through), blocks, wanted)
+		p.b.closeTo(what, p.scanned(), blocks, wanted)
 	default:
 		p.b.closeMostly(what, manyRoundings, through, blocks, wanted)
 	}
