@@ -35,10 +35,10 @@ func TestCUDAFloat32(t *testing.T) {
 			"drafts":    {Drafts: 3, FixedDepth: true, MaxSeqs: 16},
 			"few":       {Drafts: 2, FixedDepth: true, MaxSeqs: 16, DraftVocab: 65},
 		} {
+			if o.Drafts > 0 && len(g.Cases[0].Drafts) == 0 {
+				continue // no MTP head
+			}
 			t.Run(name, func(t *testing.T) {
-				if o.Drafts > 0 && len(g.Cases[0].Drafts) == 0 {
-					t.Skip("no MTP head")
-				}
 				checkGreedy(t, openOn(t, gpu(t, kernels.F32), g, o), g)
 			})
 		}

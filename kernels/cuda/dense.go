@@ -129,8 +129,8 @@ func (o *ops) AddGated(p kernels.AddGated) {
 	o.is(p.X, "X")
 	o.is(p.Y, "Y")
 	type params struct {
-		gate, x, y               mat
-		cols, wide, gateF32, pad int32
+		gate, x, y             mat
+		cols, wide, gateF32, _ int32
 	}
 	k := params{x: matOf(p.X), y: matOf(p.Y), cols: int32(p.Y.Cols), wide: wide(p.Y.Cols, p.X, p.Y)}
 	if !p.Gate.Nil() {

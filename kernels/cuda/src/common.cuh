@@ -143,3 +143,14 @@ __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)
 __device__ __forceinline__ float silu(float x) { return x / (1.f + expf(-x)); }
 // The same to about 2^-20 of it, for what becomes bfloat16: a fraction of the instructions.
 __device__ __forceinline__ float quick_silu(float x) { return __fdividef(x, 1.f + __expf(-x)); }
+
+__device__ __forceinline__ uint32_t pack_bf16(float x0, float x1) {
+  __nv_bfloat162 v = __floats2bfloat162_rn(x0, x1);
+  return *reinterpret_cast<uint32_t*>(&v);
+}
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t r;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}

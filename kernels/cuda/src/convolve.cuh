@@ -189,3 +189,11 @@ template <int THREADS, int COUNT, int SPAN>
 struct BlockConv<THREADS, COUNT, 0, SPAN> {  // of kernels without
   const ConvRow r;
 };
+
+// z of n tokens on its way into shared memory, [n][HPC * P]; by all threads of a block that has HPC heads of P values.
+template <class C, class Params>
+__device__ __forceinline__ void load_gates(const Params& p, uint32_t* gates, int token0, int n, int head0) {
+  constexpr int PIECES = C::HPC * C::P / 8;
+  for (int i = threadIdx.x; i < n * PIECES; i += C::THREADS)
+    cp_async16(gates + i * 4, row_of<bf16>(p.z, token0 + i / PIECES) + head0 * C::P + i % PIECES * 8);
+}

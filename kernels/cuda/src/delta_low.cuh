@@ -379,10 +379,7 @@ __device__ void low_step(const Delta& p) {
     const float gamma = expf(decays.total);
     const float fold_w = lane < h ? expf(decays.after) : 0.f;
     float fw[M][4];
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
+    spread_weights(fw, fold_w, lane);
     const uint32_t* queries[NT];
 #pragma unroll
     for (int m = 0; m < NT; m++) queries[m] = query(m, min(t_row, n - 1)) + c * 2;

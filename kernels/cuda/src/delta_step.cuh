@@ -42,14 +42,6 @@ __device__ __forceinline__ void clear_row(const Delta& p, int row, int from, int
     *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * p.rows.t + from + idx / pieces) + column + idx % pieces * 8) = make_uint4(0, 0, 0, 0);
 }
 
-// z of n tokens on its way into shared memory, [n][HPC * P].
-template <class C>
-__device__ __forceinline__ void load_gates(const Delta& p, uint32_t* gates, int token0, int n, int head0) {
-  constexpr int PIECES = C::HPC * C::P / 8;
-  for (int i = threadIdx.x; i < n * PIECES; i += C::THREADS)
-    cp_async16(gates + i * 4, row_of<bf16>(p.z, token0 + i / PIECES) + head0 * C::P + i % PIECES * 8);
-}
-
 // o / rms(o) w silu(z) of the block's heads; o lies in the new rows of us. A half warp has a head of a token.
 template <class C>
 __device__ __forceinline__ void block_norm(const Delta& p, const uint8_t* us, const uint32_t* gates, int token0, int n, int head0) {
@@ -249,10 +241,7 @@ __device__ void step(const Delta& p) {
     const float gamma = expf(decays.total);
     const float fold_w = lane < h ? expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
     float fw[M][4];
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
+    spread_weights(fw, fold_w, lane);
     // ---- weights of committed records: [operand][16 records][fp16 term][B register]
     uint32_t wc[NT][M][2][2];
 #pragma unroll

@@ -105,19 +105,7 @@ __device__ __forceinline__ void fold_tile(const RawTile<F>& tile, float (&acc)[N
     const float4 s0 = tile.load(lane, 0, i), s1 = tile.load(lane, 1, i);
 #pragma unroll
     for (int n = 0; n < NT; n++) read_chunk<Stored<F>::TF32>(part[i & 1][n], s0, s1, query(n, i));
-    float d0[4] = {0.f, 0.f, 0.f, 0.f}, d1[4] = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-      uint32_t k[4];
-      ldmatrix_x4_trans(k, key_lane[m] + i * 32);
-#pragma unroll
-      for (int t = 2; t >= 0; t--) {
-        mma_bf16(d0, wv[m][t], k[0], k[1]);
-        mma_bf16(d1, wv[m][t], k[2], k[3]);
-      }
-    }
-    out.v[i][0] = make_float4(fmaf(gamma, s0.x, d0[0]), fmaf(gamma, s0.y, d0[1]), fmaf(gamma, s0.z, d1[0]), fmaf(gamma, s0.w, d1[1]));
-    out.v[i][1] = make_float4(fmaf(gamma, s1.x, d0[2]), fmaf(gamma, s1.y, d0[3]), fmaf(gamma, s1.z, d1[2]), fmaf(gamma, s1.w, d1[3]));
+    fold_chunk(out.v[i][0], out.v[i][1], s0, s1, gamma, wv, key_lane, i);
   }
 #pragma unroll
   for (int n = 0; n < NT; n++)

@@ -73,13 +73,7 @@ __device__ __forceinline__ void skinny(const Linear& p) {
     }
   }
 
-  float* mine = partial + warp * TOKENS * STRIDE;
-#pragma unroll
-  for (int r = 0; r < RT; r++)
-#pragma unroll
-    for (int j = 0; j < NT; j++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) mine[(j * 8 + 2 * t + i % 2) * STRIDE + r * 16 + g + i / 2 * 8] = c[r][j][i];
+  leave_sums<NT, RT, STRIDE>(partial + warp * TOKENS * STRIDE, c, lane);
   cluster_barrier();
 
   constexpr int SHARE = ROWS / BLOCKS;  // rows that this block adds up

@@ -34,11 +34,6 @@ __device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t r;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-  return r;
-}
 __device__ __forceinline__ void cluster_barrier() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
@@ -51,7 +46,14 @@ __device__ __forceinline__ float load_remote(uint32_t shared, uint32_t rank) {
   return v;
 }
 
-__device__ __forceinline__ uint32_t pack_pair(float lo, float hi) {
-  __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
-  return *reinterpret_cast<uint32_t*>(&v);
+// The sums of a warp's slice into shared memory, [tokens][STRIDE]; c: accumulators of RT tiles of 16 rows, NT of 8 tokens.
+template <int NT, int RT, int STRIDE>
+__device__ __forceinline__ void leave_sums(float* mine, const float (&c)[RT][NT][4], int lane) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int r = 0; r < RT; r++)
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) mine[(j * 8 + 2 * t + i % 2) * STRIDE + r * 16 + g + i / 2 * 8] = c[r][j][i];
 }

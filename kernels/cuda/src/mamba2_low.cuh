@@ -235,10 +235,7 @@ __device__ void low_step(const Mamba2& p) {
   const float gamma = expf(decays.total);
   const float fold_w = lane < h ? dt_old * expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
   float fw[M][4];
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
+  spread_weights(fw, fold_w, lane);
   const uint32_t* const queries = plain + min(g, n - 1) * KEY_WORDS + c * 2;
   with_format<C::FORMAT>(p.state.hp.format, [&](auto f) {
     constexpr int HP = decltype(f)::value;

@@ -207,10 +207,7 @@ __device__ void step(const Mamba2& p) {
     const float gamma = expf(decays.total);
     const float fold_w = lane < h ? dt_old * expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
     float fw[M][4];
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) fw[m][e] = __shfl_sync(~0u, fold_w, m * 16 + (e >> 1) * 8 + 2 * c + (e & 1));
+    spread_weights(fw, fold_w, lane);
     uint32_t w[M][3][2], wn[3];  // [16 records][bf16 term][B operand register]; new records
 #pragma unroll
     for (int m = 0; m < MT - 1; m++) {

@@ -7,11 +7,6 @@
 namespace mamba2 {
 
 // ---------------------------------------------------------------- clusters
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t r;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-  return r;
-}
 __device__ __forceinline__ void cluster_started() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
@@ -54,14 +49,6 @@ __device__ __forceinline__ void clear_row(const Mamba2& p, int row, int from, in
   constexpr int PIECES = C::HPC * C::P / 8;
   for (int i = threadIdx.x; i < (p.rows.t - from) * PIECES; i += C::THREADS)
     *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * p.rows.t + from + i / PIECES) + head0 * C::P + i % PIECES * 8) = make_uint4(0, 0, 0, 0);
-}
-
-// z of n tokens on its way into shared memory, [n][HPC * P].
-template <class C>
-__device__ __forceinline__ void load_gates(const Mamba2& p, uint32_t* gates, int token0, int n, int head0) {
-  constexpr int PIECES = C::HPC * C::P / 8;
-  for (int i = threadIdx.x; i < n * PIECES; i += C::THREADS)
-    cp_async16(gates + i * 4, row_of<bf16>(p.z, token0 + i / PIECES) + head0 * C::P + i % PIECES * 8);
 }
 
 // The norm, over the cluster, of y silu(z); y lies in the new rows of xs. A warp has a token, a lane eight columns of it.

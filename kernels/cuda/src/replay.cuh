@@ -105,10 +105,6 @@ constexpr uint32_t TF32_CUT = 0xffffe000u;
 __device__ __forceinline__ float tf32_hi(float x) { return __uint_as_float(__float_as_uint(x) & TF32_CUT); }
 __device__ __forceinline__ float bf_lo(uint32_t pair) { return __uint_as_float(pair << 16); }          // element 0 of a bf16 pair
 __device__ __forceinline__ float bf_hi(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }  // element 1
-__device__ __forceinline__ uint32_t pack_bf16(float x0, float x1) {
-  __nv_bfloat162 v = __floats2bfloat162_rn(x0, x1);
-  return *reinterpret_cast<uint32_t*>(&v);
-}
 __device__ __forceinline__ uint32_t pack_f16(float x0, float x1) {
   __half2 v = __floats2half2_rn(x0, x1);
   return *reinterpret_cast<uint32_t*>(&v);
@@ -170,6 +166,35 @@ __device__ __forceinline__ uint32_t fresh_address(const void* values, int row_by
 }
 
 // ---------------------------------------------------------------- one pass over a tile
+// r0, r1 = chunk i of gamma S + sum_j wv_j k_j^T; s0, s1: this lane's four columns of S, rows g and g + 8. The sum over
+// records starts at zero and joins the state with one rounded fma: tensor-core additions cut instead of rounding, and a
+// cut of the state itself would add up over flushes.
+template <int M>
+__device__ __forceinline__ void fold_chunk(float4& r0, float4& r1, const float4& s0, const float4& s1, float gamma, const uint32_t (&wv)[M][3][4], const uint32_t (&key_lane)[M], int i) {
+  float d0[4] = {0.f, 0.f, 0.f, 0.f}, d1[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+    uint32_t k[4];
+    ldmatrix_x4_trans(k, key_lane[m] + i * 32);
+#pragma unroll
+    for (int t = 2; t >= 0; t--) {
+      mma_bf16(d0, wv[m][t], k[0], k[1]);
+      mma_bf16(d1, wv[m][t], k[2], k[3]);
+    }
+  }
+  r0 = make_float4(fmaf(gamma, s0.x, d0[0]), fmaf(gamma, s0.y, d0[1]), fmaf(gamma, s0.z, d1[0]), fmaf(gamma, s0.w, d1[1]));
+  r1 = make_float4(fmaf(gamma, s1.x, d0[2]), fmaf(gamma, s1.y, d0[3]), fmaf(gamma, s1.z, d1[2]), fmaf(gamma, s1.w, d1[3]));
+}
+
+// The weights of records that each lane holds one of (`lane`), as this lane's columns of 16 records each.
+template <int M>
+__device__ __forceinline__ void spread_weights(float (&w)[M][4], float of_lane, int lane) {
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) w[m][e] = __shfl_sync(~0u, of_lane, m * 16 + (e >> 1) * 8 + 2 * (lane & 3) + (e & 1));
+}
+
 // acc[n] = S Q[n]. With FOLD the tile becomes gamma S + sum_j wv_j k_j^T in place (wv: three bf16 terms of the weighted
 // values as A fragments over 16 records; key_lane: this lane's ldmatrix address of chunk 0), M times 16 records.
 // cut: TF32_CUT that the compiler does not know; else it feeds S uncut, which a tensor core takes for the same, and moves every
@@ -204,21 +229,7 @@ __device__ __forceinline__ void tile_pass(float* tile, const uint32_t (&q)[NT][1
       mma_tf32(lo[CHAINS - 1][n], bits(l0.z), bits(l1.z), bits(l0.w), bits(l1.w), b2, b3);
     }
     if constexpr (FOLD) {
-      // The sum over records starts at zero and joins the state with one rounded fma: tensor-core additions cut instead
-      // of rounding, and a cut of the state itself would add up over flushes.
-      float d0[4] = {0.f, 0.f, 0.f, 0.f}, d1[4] = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-      for (int m = 0; m < M; m++) {
-        uint32_t k[4];
-        ldmatrix_x4_trans(k, key_lane[m] + i * 32);
-#pragma unroll
-        for (int t = 2; t >= 0; t--) {
-          mma_bf16(d0, wv[m][t], k[0], k[1]);
-          mma_bf16(d1, wv[m][t], k[2], k[3]);
-        }
-      }
-      row0[i * 4] = make_float4(fmaf(gamma, s0.x, d0[0]), fmaf(gamma, s0.y, d0[1]), fmaf(gamma, s0.z, d1[0]), fmaf(gamma, s0.w, d1[1]));
-      row1[i * 4] = make_float4(fmaf(gamma, s1.x, d0[2]), fmaf(gamma, s1.y, d0[3]), fmaf(gamma, s1.z, d1[2]), fmaf(gamma, s1.w, d1[3]));
+      fold_chunk(row0[i * 4], row1[i * 4], s0, s1, gamma, wv, key_lane, i);
     }
   }
 #pragma unroll

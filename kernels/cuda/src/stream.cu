@@ -128,7 +128,7 @@ struct Stream {
       for (int i = 0; i < 4; i++) {
         const float even = __uint_as_float(*words[i] << 16), odd = __uint_as_float(*words[i] & 0xffff0000u);
         square[j] = fmaf(even, even, square[j]), square[j] = fmaf(odd, odd, square[j]);
-        *words[i] = pack_pair(even * factor[2 * i], odd * factor[2 * i + 1]);
+        *words[i] = pack_bf16(even * factor[2 * i], odd * factor[2 * i + 1]);
       }
     }
   }
@@ -174,13 +174,7 @@ struct Stream {
 
   // Leaves the sums of this warp's slice, and of the squares.
   __device__ __forceinline__ void leave() {
-    float* mine = partial + warp * TOKENS * STRIDE;
-#pragma unroll
-    for (int r = 0; r < RT; r++)
-#pragma unroll
-      for (int j = 0; j < NT; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) mine[(j * 8 + 2 * t + i % 2) * STRIDE + r * 16 + g + i / 2 * 8] = c[r][j][i];
+    leave_sums<NT, RT, STRIDE>(partial + warp * TOKENS * STRIDE, c, lane);
     if (!NORMED) return;
 #pragma unroll
     for (int j = 0; j < NT; j++) {
