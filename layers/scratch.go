@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"reprise/kernels"
-	"reprise/model"
 )
 
 // Scratch is activation memory, handed out in stack order: what a layer takes it releases when it is done, so that
@@ -27,21 +26,6 @@ func (s *Scratch) Alloc(dev kernels.Device) error {
 	}
 	s.buf, s.used = b, 0
 	return nil
-}
-
-// LargestBatch is a batch of the given tokens to measure with: one step row and one prefill row, state without memory.
-func LargestBatch(tokens int, s model.Spec) *model.Batch {
-	b := &model.Batch{
-		Tokens:  tokens,
-		Step:    kernels.Rows{Count: 1},
-		Prefill: kernels.Rows{Count: 1},
-		SSM:     make([]kernels.State, s.Mamba2Layers+s.DeltaLayers),
-		KV:      make([]kernels.KV, s.AttentionLayers),
-	}
-	if s.MTP != nil {
-		b.MTPKV = make([]kernels.KV, s.MTP.AttentionLayers)
-	}
-	return b
 }
 
 // Bytes is the memory in use at the deepest point so far.

@@ -192,7 +192,5 @@ func (c *Config) Want() []model.TensorSpec {
 
 // ActivationBytes is the activation memory that Load takes for batches of up to maxTokens tokens of type act.
 func (c *Config) ActivationBytes(act kernels.DType, maxTokens int) int64 {
-	m := c.read(layers.NewRecorder())
-	m.measure(act, maxTokens)
-	return m.scratch.Bytes()
+	return layers.ActivationBytes(c.read(layers.NewRecorder()), c.Spec(), act, maxTokens)
 }

@@ -19,16 +19,16 @@ var topPrefixes = []string{"", "language_model.", "model."}
 // read reads every tensor of the model, or lists them.
 func (c *Config) read(l *layers.Loader) *Model {
 	p := l.Prefix("embeddings.weight", prefixes...)
-	m := &Model{config: c}
+	m := &Model{Frame: layers.Frame{Width: c.hidden}}
 	head := ""
 	if !c.tied {
 		head = l.Prefix("lm_head.weight", topPrefixes...) + "lm_head.weight"
 	}
-	m.vocabulary = l.Vocabulary(p+"embeddings.weight", head, c.vocab, c.hidden)
+	m.Vocabulary = l.Vocabulary(p+"embeddings.weight", head, c.vocab, c.hidden)
 	m.layers = c.readLayers(l, p+"layers.", c.pattern)
-	m.norm = l.Norm(p+"norm_f.weight", layers.Plain, c.hidden, c.eps)
+	m.Norm = l.Norm(p+"norm_f.weight", layers.Plain, c.hidden, c.eps)
 	if c.mtpPattern != nil {
-		m.mtp = c.readMTP(l, m)
+		c.readMTP(l, m)
 	}
 	return m
 }
@@ -83,21 +83,23 @@ func (c *Config) readExperts(l *layers.Loader, prefix, name string, rows, cols i
 		layers.ExpertForm{Stacked: true, Parts: []layers.Part{{Name: prefix + name, Rows: rows}}})
 }
 
-// readMTP reads the MTP head. It is nil for checkpoints that were saved without it, whatever their config says.
-func (c *Config) readMTP(l *layers.Loader, m *Model) *mtp {
+// readMTP reads the MTP head, unless the checkpoint was saved without it, whatever its config says.
+func (c *Config) readMTP(l *layers.Loader, m *Model) {
 	top := l.Prefix("mtp.layers.0.eh_proj.weight", topPrefixes...) + "mtp.layers."
 	if !l.Recording() && !l.Has(top+"0.eh_proj.weight") {
-		return nil
+		return
 	}
 	first, last := top+"0.", fmt.Sprintf("%s%d.", top, len(c.mtpPattern)-1)
-	return &mtp{
-		model:         m,
-		embeddingNorm: l.Norm(first+"enorm.weight", layers.Plain, c.hidden, c.eps),
-		hiddenNorm:    l.Norm(first+"hnorm.weight", layers.Plain, c.hidden, c.eps),
-		project:       l.Linear(2*c.hidden, layers.Part{Name: first + "eh_proj.weight", Rows: c.hidden}),
-		layers:        c.readLayers(l, top, c.mtpPattern),
-		reads:         lastOf(c.mtpPattern, attentionLayer),
-		norm:          l.Norm(last+"final_layernorm.weight", layers.Plain, c.hidden, c.eps),
+	m.Head = &mtp{
+		DraftFrame: layers.DraftFrame{
+			Model:         &m.Frame,
+			EmbeddingNorm: l.Norm(first+"enorm.weight", layers.Plain, c.hidden, c.eps),
+			HiddenNorm:    l.Norm(first+"hnorm.weight", layers.Plain, c.hidden, c.eps),
+			Project:       l.Linear(2*c.hidden, layers.Part{Name: first + "eh_proj.weight", Rows: c.hidden}),
+			Norm:          l.Norm(last+"final_layernorm.weight", layers.Plain, c.hidden, c.eps),
+		},
+		layers: c.readLayers(l, top, c.mtpPattern),
+		reads:  lastOf(c.mtpPattern, attentionLayer),
 	}
 }
 
@@ -108,11 +110,7 @@ func (c *Config) Load(dev kernels.Device, src model.Tensors, maxTokens int) (mod
 	}
 	l := layers.NewLoader(dev, src)
 	m := c.read(l)
-	if err := l.Err(); err != nil {
-		return nil, err
-	}
-	m.weightBytes = l.Bytes()
-	if err := m.allocate(dev, maxTokens); err != nil {
+	if err := layers.Finish(m, l, c.Spec(), maxTokens); err != nil {
 		return nil, err
 	}
 	return m, nil

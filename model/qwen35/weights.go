@@ -19,20 +19,20 @@ var topPrefixes = []string{"", "language_model.", "model."}
 // read reads every tensor of the model, or lists them.
 func (c *Config) read(l *layers.Loader) *Model {
 	p := l.Prefix("embed_tokens.weight", prefixes...)
-	m := &Model{config: c}
+	m := &Model{Frame: layers.Frame{Width: c.hidden}}
 	head := ""
 	if !c.tied {
 		head = l.Prefix("lm_head.weight", topPrefixes...) + "lm_head.weight"
 	}
-	m.vocabulary = l.Vocabulary(p+"embed_tokens.weight", head, c.vocab, c.hidden)
+	m.Vocabulary = l.Vocabulary(p+"embed_tokens.weight", head, c.vocab, c.hidden)
 	state := map[bool]int{}
 	for i, full := range c.full {
 		m.layers = append(m.layers, c.readLayer(l, fmt.Sprintf("%slayers.%d.", p, i), full, state[full]))
 		state[full]++
 	}
-	m.norm = c.readNorm(l, p+"norm.weight")
+	m.Norm = c.readNorm(l, p+"norm.weight")
 	if c.mtp {
-		m.mtp = c.readMTP(l, m)
+		c.readMTP(l, m)
 	}
 	return m
 }
@@ -84,19 +84,21 @@ func (c *Config) readMoE(l *layers.Loader, prefix string) *layers.MoE {
 	}
 }
 
-// readMTP reads the MTP head. It is nil for checkpoints that were saved without it, whatever their config says.
-func (c *Config) readMTP(l *layers.Loader, m *Model) *mtp {
+// readMTP reads the MTP head, unless the checkpoint was saved without it, whatever its config says.
+func (c *Config) readMTP(l *layers.Loader, m *Model) {
 	p := l.Prefix("mtp.fc.weight", topPrefixes...) + "mtp."
 	if !l.Recording() && !l.Has(p+"fc.weight") {
-		return nil
+		return
 	}
-	return &mtp{
-		model:         m,
-		embeddingNorm: c.readNorm(l, p+"pre_fc_norm_embedding.weight"),
-		hiddenNorm:    c.readNorm(l, p+"pre_fc_norm_hidden.weight"),
-		project:       l.Linear(2*c.hidden, layers.Part{Name: p + "fc.weight", Rows: c.hidden}),
-		layer:         c.readLayer(l, p+"layers.0.", true, 0),
-		norm:          c.readNorm(l, p+"norm.weight"),
+	m.Head = &mtp{
+		DraftFrame: layers.DraftFrame{
+			Model:         &m.Frame,
+			EmbeddingNorm: c.readNorm(l, p+"pre_fc_norm_embedding.weight"),
+			HiddenNorm:    c.readNorm(l, p+"pre_fc_norm_hidden.weight"),
+			Project:       l.Linear(2*c.hidden, layers.Part{Name: p + "fc.weight", Rows: c.hidden}),
+			Norm:          c.readNorm(l, p+"norm.weight"),
+		},
+		layer: c.readLayer(l, p+"layers.0.", true, 0),
 	}
 }
 
@@ -107,11 +109,7 @@ func (c *Config) Load(dev kernels.Device, src model.Tensors, maxTokens int) (mod
 	}
 	l := layers.NewLoader(dev, src)
 	m := c.read(l)
-	if err := l.Err(); err != nil {
-		return nil, err
-	}
-	m.weightBytes = l.Bytes()
-	if err := m.allocate(dev, maxTokens); err != nil {
+	if err := layers.Finish(m, l, c.Spec(), maxTokens); err != nil {
 		return nil, err
 	}
 	return m, nil
