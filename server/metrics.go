@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -49,7 +50,8 @@ func newMetrics(prefix, name string, stats func() engine.Stats) (*metrics, error
 	for _, reason := range []string{"stop", "length", "abort", "error"} {
 		m.success.WithLabelValues(reason)
 	}
-	m.registry.MustRegister(m.success, newEngineCollector(prefix, labels, stats), collectors.NewGoCollector(),
+	m.registry.MustRegister(m.success, newEngineCollector(prefix, labels, stats),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m, nil
 }
@@ -70,6 +72,9 @@ func (m *metrics) observe(o api.Outcome) {
 		m.whole.Observe(o.Whole.Seconds())
 	}
 }
+
+// liveHeap is go_gc_heap_live_bytes: what the last collection found in use, which a leak moves and traffic does not.
+var liveHeap = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/gc/heap/live:bytes$`)}
 
 // engineMetric is a number that the engine keeps.
 type engineMetric struct {

@@ -143,7 +143,7 @@ func serve(t *testing.T, args ...string) *server {
 			t.Fatalf("not ready: %s", s.stderr.String())
 		}
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
 	s.client = &http.Client{Transport: transport, Timeout: 5 * time.Minute}
 	t.Cleanup(transport.CloseIdleConnections)
 	if status, body := s.get("/health"); status != http.StatusOK {
