@@ -30,7 +30,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, buildFlags...)
-	build := exec.Command("go", append(args, "reprise/cmd/serve", "reprise/cmd/generate")...)
+	build := exec.Command("go", append(args, "reprise/cmd/serve", "reprise/cmd/generate", "reprise/cmd/bench")...)
 	if text, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, text)
 		return 1

@@ -245,10 +245,18 @@ func (l *lab) encode(t kernels.DType, n int, spread float32) []byte {
 func (l *lab) floats(t kernels.DType, n int64, spread float32) kernels.Buffer {
 	size := int64(t.Size())
 	b := l.alloc(n * size)
-	block := l.encode(t, int(min(n, 1<<20-3)), spread)
-	for at := int64(0); at < n*size && l.err == nil; at += int64(len(block)) {
-		l.upload(b.Slice(at, n*size-at), block[:min(int64(len(block)), n*size-at)])
+	if n == 0 {
+		return b
 	}
+	block := l.encode(t, int(min(n, 1<<20-3)), spread)
+	first := int64(len(block))
+	l.upload(b, block)
+	l.run(func(o kernels.Ops) {
+		for at := first; at < n*size; at += first {
+			more := min(first, n*size-at)
+			o.Copy(b.Slice(at, more), b.Slice(0, more))
+		}
+	})
 	return b
 }
 

@@ -196,7 +196,7 @@ func ssmStep(l *lab, m mixer, b, t int, small bool) Case {
 	return c
 }
 
-// steps runs the mixer on sets of b rows of t tokens; slots are dealt to rows at random.
+// steps runs the mixer on sets of b rows of t tokens, in turns; slots are dealt to rows at random.
 func (s *ssmLab) steps(l *lab, b, t, sets int) func(o kernels.Ops, set int) {
 	n := l.sequence(b, func(int) int { return t })
 	slots := make([]kernels.Buffer, sets)
@@ -205,7 +205,7 @@ func (s *ssmLab) steps(l *lab, b, t, sets int) func(o kernels.Ops, set int) {
 		slots[i] = l.sequence(b, func(r int) int { return 1 + order[i*b+r] })
 	}
 	return func(o kernels.Ops, set int) {
-		s.run(o, kernels.Rows{Count: b, Tokens: b * t, T: t, MaxLen: t, Slot: slots[set], N: n}, "step")
+		s.run(o, kernels.Rows{Count: b, Tokens: b * t, T: t, MaxLen: t, Slot: slots[set%sets], N: n}, "step")
 	}
 }
 

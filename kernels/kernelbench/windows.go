@@ -135,17 +135,21 @@ const coldBytes = 64 << 20
 type windowRun struct {
 	lab    *lab
 	row    WindowRow
-	sets   int
 	graphs []kernels.Graph
 	best   []float64 // seconds
+	// launches are those of all graphs.
+	launches int
 }
+
+// graphTurns is how often a graph launches the steps of a set.
+const graphTurns = 10
 
 func (r *windowRun) build(m mixer, o WindowOptions, p kernels.Precision, w kernels.Window) error {
 	l := r.lab
-	r.sets = m.windowSets(o, p)
-	phases := windowPhases(w, o.Rows*r.sets, l.rng.IntN)
-	s := newSSM(l, m, w, p, o.Rows*r.sets, o.Rows*w.T, func(slot int) int { return phases[max(slot-1, 0)] })
-	c := Case{Sets: r.sets, Run: s.steps(l, o.Rows, w.T, r.sets)}
+	sets := m.windowSets(o, p)
+	phases := windowPhases(w, o.Rows*sets, l.rng.IntN)
+	s := newSSM(l, m, w, p, o.Rows*sets, o.Rows*w.T, func(slot int) int { return phases[max(slot-1, 0)] })
+	c := Case{Sets: sets, Run: s.steps(l, o.Rows, w.T, sets)}
 	r.row = WindowRow{Shape: m.name, State: p.String(), T: w.T, L: w.L, Rows: o.Rows}
 	for _, h := range phases {
 		if kernels.Flushes(int32(h), int32(w.T), int32(w.L)) {
@@ -153,16 +157,17 @@ func (r *windowRun) build(m mixer, o WindowOptions, p kernels.Precision, w kerne
 		}
 	}
 	each := 1
-	if l.dev.Graphs() { // launches in one graph need no host between them
-		each = r.sets
+	if l.dev.Graphs() { // launches in one graph need no host between them, and starting it counts once
+		c.Sets, each = sets*graphTurns, sets*graphTurns
 	}
-	for from := 0; from < r.sets; from += each {
+	for from := 0; from < c.Sets; from += each {
 		g, err := l.capture(c, from, from+each)
 		if err != nil {
 			return err
 		}
 		r.graphs, r.best = append(r.graphs, g), append(r.best, math.Inf(1))
 	}
+	r.launches = c.Sets
 	return nil
 }
 
@@ -183,7 +188,7 @@ func (r *windowRun) micro() float64 {
 	for _, s := range r.best {
 		sum += s
 	}
-	return sum / float64(r.sets) * 1e6
+	return sum / float64(r.launches) * 1e6
 }
 
 // windowPhases are n committed counts h as a long run of steps of T tokens leaves them: even shares of its sorted values,
