@@ -49,7 +49,8 @@ func (t SlotTables) MaskWords() int { return (t.Vocab + 31) / 32 }
 // lower id. Min-p drops what is less probable than MinP times the most probable; top-p keeps the shortest run of the
 // most probable that holds the share TopP of what min-p and top-k left, one at least. The draw takes the first candidate,
 // in order of id, whose running sum of probability exceeds Uniform(Seed, p) times the total. Temperature 0: the largest
-// adjusted logit, lowest id; min-p, top-k and top-p do not apply. Where masks leave nothing the token is 0.
+// adjusted logit, lowest id; min-p, top-k and top-p do not apply. The same holds where that logit is not finite: a penalty
+// made it +Inf, or masks leave nothing and the token is 0.
 //
 // Target[i] >= 0 scores that token instead: Out = Target, its log probability, nothing is drawn.
 type Sample struct {

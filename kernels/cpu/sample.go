@@ -120,10 +120,10 @@ func weights(dst, x []float32, most, temperature float32) []float32 {
 // draw chooses a token from adjusted logits; u is in [0, 1).
 func (w *sampler) draw(logits []float32, p *kernels.SlotParams, u float32) int32 {
 	best := largest(logits)
-	if p.Temperature == 0 || logits[best] == minusInfinity {
+	most := logits[best]
+	if p.Temperature == 0 || math.IsInf(float64(most), 0) {
 		return int32(best)
 	}
-	most := logits[best]
 	topK, topP := int(p.TopK), float64(p.TopP)
 	if topK <= 0 || topK > len(logits) {
 		topK = len(logits)

@@ -38,6 +38,7 @@ func sampleCases(short bool) []testcase {
 	add("sample masks", maskCase)
 	add("sample nothing left", nothingLeftCase)
 	add("sample penalties", penaltyCase)
+	add("sample overflow", overflowCase)
 	add("sample neighbours", neighbourCase)
 	add("sample distribution", distributionCase)
 	add("sample tails", tailCase)
@@ -162,6 +163,30 @@ func penaltyCase(b *bench) {
 		rows = append(rows, row)
 	}
 	b.sample(newSlotSet(b, vocab, 0, specs), rows, 1)
+}
+
+// overflowCase has a repetition penalty, as any client may ask for, that makes a logit +Inf: that token is drawn, and no
+// other row notices. Ordinary rows lie around it.
+func overflowCase(b *bench) {
+	const vocab, seen = 4000, 3001
+	var specs []slotSpec
+	var rows []logitRow
+	params := drawParams()
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		p := params[name]
+		p.Repetition, p.Flags = math.SmallestNonzeroFloat32, kernels.UsePenalties
+		for _, s := range []slotSpec{{SlotParams: p, seen: []int{seen}}, {SlotParams: p}} {
+			specs = append(specs, s)
+			logits := b.logits(vocab, false)
+			logits[seen] = 1
+			rows = append(rows, logitRow{slot: len(specs), target: -1, position: len(rows), logits: logits})
+		}
+	}
+	for i, id := range b.sample(newSlotSet(b, vocab, 0, specs), rows, 0) {
+		if i%2 == 0 && id != seen {
+			b.Errorf("row %d drew %d, not the token whose logit overflows", i, id)
+		}
+	}
 }
 
 // neighbourCase has the same row in several places of a tile: the same token comes out.

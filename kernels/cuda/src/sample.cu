@@ -370,9 +370,8 @@ __device__ int draw(const Sample& p, Row& r, int row, int slot) {
   const int index = at<int>(p.pos)[at<int>(p.token)[row]] + 1;
   adjust(p, r, row, slot, q, index);
   const uint64_t top = best(r);
-  if (q.temperature == 0 || (uint32_t)(top >> 32) <= KEY_MINUS_INFINITY) return id_of(top);
-  r.most = logit_of((uint32_t)(top >> 32));
-  r.temperature = q.temperature;
+  r.most = logit_of((uint32_t)(top >> 32)), r.temperature = q.temperature;
+  if (q.temperature == 0 || !(fabsf(r.most) < INFINITY)) return id_of(top);  // weights need a finite largest logit
   uint64_t floor = (uint64_t)(KEY_MINUS_INFINITY + 1) << 32;
   if (q.min_p > 0) floor = above_share(r, floor, fminf(q.min_p, 1.f));
   if (q.top_k > 0 && q.top_k < p.vocab) floor = select(r, floor, NO_CEILING, false, q.top_k, 0);
