@@ -11,7 +11,7 @@ import (
 	"reprise/kernels/cuda/driver"
 )
 
-// Limits and sizes of src/attention.cuh and src/kv.cu.
+// Limits and sizes of src/attention.cuh, src/attention_step.cuh and src/kv.cu.
 const (
 	attendRows    = 256 // of a launch
 	attendThreads = 128 // of a block, step rows; twice as many for head dim 256
@@ -24,7 +24,7 @@ const (
 	widestHead    = 256
 )
 
-// tensorKernel is an instance of src/attention.cuh, whose stages and blocks are in the .cu files too, or of
+// tensorKernel is an instance of src/attention_step.cuh, whose stages and blocks are in the .cu files too, or of
 // src/attention_rows.cuh.
 type tensorKernel struct {
 	function driver.Function
@@ -82,7 +82,7 @@ func (l *loader) tensor(d, pages, m, stages, blocks int) tensorKernel {
 	return tensorKernel{l.kernel(fmt.Sprintf("step_%d_%s_%d", dim, name, queries), shared), blocks, threads, shared}
 }
 
-// attendShared is Layout::TOTAL of src/attention.cuh, which the kernels check.
+// attendShared is Layout::TOTAL of src/attention_step.cuh, which the kernels check.
 func attendShared(dim, queries, stages, warps int, narrow bool) int {
 	stage := 2 * attendTile * dim * 2
 	if narrow {

@@ -274,7 +274,7 @@ struct Compute {
   }
   __device__ __forceinline__ void pack() {
 #pragma unroll
-    for (int j = 0; j < N / 4; j++) w[j] = pack2(s[2 * j], s[2 * j + 1]);
+    for (int j = 0; j < N / 4; j++) w[j] = pack_bf16(s[2 * j], s[2 * j + 1]);
   }
   __device__ __forceinline__ void shrink_sums() {
     if (!__any_sync(~0u, shrink[0] != 1.f || shrink[1] != 1.f)) return;

@@ -1,6 +1,6 @@
 // Attention of step rows: name_dim_pages_queries, queries being packed rows of a block. Stages and blocks a
 // multiprocessor are in the table of ../attention.go too.
-#include "attention.cuh"
+#include "attention_step.cuh"
 
 ATTEND(step_64_bf16_16, 64, false, 1, 4, 2, 4)
 ATTEND(step_64_bf16_32, 64, false, 2, 4, 2, 4)

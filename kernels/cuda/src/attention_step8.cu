@@ -1,5 +1,5 @@
 // Attention of step rows over e4m3 pages; see attention_step.cu.
-#include "attention.cuh"
+#include "attention_step.cuh"
 
 ATTEND(step_64_e4m3_16, 64, true, 1, 4, 2, 4)
 ATTEND(step_64_e4m3_32, 64, true, 2, 4, 2, 4)

@@ -1,6 +1,6 @@
 // What the kernels of products share: their parameters, loads of tokens, the mma, clusters.
 #pragma once
-#include "common.cuh"
+#include "instructions.cuh"
 
 struct Linear {
   Mat x, y;
@@ -26,12 +26,6 @@ __device__ __forceinline__ uint4 load_token(const bf16* x, bool exists, int k, i
   if (!exists || k >= end) return make_uint4(0, 0, 0, 0);
   if (aligned && k + 8 <= end) return *reinterpret_cast<const uint4*>(x + k);
   return make_uint4(pair(x, k, end), pair(x, k + 2, end), pair(x, k + 4, end), pair(x, k + 6, end));
-}
-
-__device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 __device__ __forceinline__ void cluster_barrier() {

@@ -4,7 +4,7 @@
 // experts_down stream the weights of the tiles' experts as the skinny kernels of linear.cu do, experts_sum adds a token's
 // results in the order of its choices. K is cut into slices that depend on K alone, so that the tokens that share a tile
 // do not change a token's bits; nor does their order, which is that of atomics. Sums of pairs are float32.
-#include "common.cuh"
+#include "instructions.cuh"
 
 struct Route {
   Mat logits;
@@ -166,11 +166,6 @@ __device__ __forceinline__ uint4 load_weight(const void* p) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
-}
-__device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 // Columns k .. k+7 of a row at an address of 16 bytes, zeros behind column `end`.
 __device__ __forceinline__ uint4 load_input(const bf16* x, int k, int end) {
