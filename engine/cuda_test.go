@@ -9,7 +9,6 @@ import (
 	"reprise/internal/golden"
 	"reprise/kernels"
 	"reprise/kernels/cuda"
-	"reprise/model"
 	"reprise/spec"
 )
 
@@ -92,34 +91,25 @@ func checkPrompt(t *testing.T, g *golden.Golden, e *Opened, i int, tolerance flo
 	}
 }
 
-// TestCUDAFormats: in every format, float32 mode reads texts as the CPU does in the same format, but for what a rounding that
-// falls the other way may change (see TestFormatsAgainstFloat32), and goes on with the same bits after a swap.
+// TestCUDAFormats: in every format, float32 mode reads texts as the CPU does in the same format, and goes on with the same bits
+// after a swap.
 func TestCUDAFormats(t *testing.T) {
-	const n = 28
-	exact := map[string][][][]float64{}
-	forFormats(t, []string{"nemotron-dense", "qwen35-dense"}, func(t *testing.T, g *golden.Golden, f format) {
-		dev, o := gpu(t, kernels.F32), f.options(Options{Window: 8, MaxTokens: 24})
-		if p, err := precision(model.Spec{}, o); err != nil || dev.StateSupport(p) != nil {
-			t.Skipf("%v: %v", f, dev.Close())
+	dev := gpu(t, kernels.F32)
+	r := newFormatReader(lent{dev})
+	forFormats(t, formatModels(), func(t *testing.T, g *golden.Golden, f format) {
+		if err := r.compare(t, g, f).fault(); err != nil {
+			t.Error(err)
 		}
-		if exact[g.Name] == nil {
-			exact[g.Name] = forced(t, device(t), g, Options{Window: 8}, n)
-		}
-		cpu := forced(t, device(t), g, o, n)
-		_, most := difference(cpu, exact[g.Name], 0, n)
-		_, apart := difference(forced(t, dev, g, o, n), cpu, 0, n)
-		limit := 2*most + floatTolerance(g)
-		t.Logf("from the CPU: %.2g, allowed %.2g", apart, limit)
-		if !(apart <= limit) {
-			t.Errorf("GPU and CPU differ by %g, allowed %g", apart, limit)
-		}
-		o.MaxSeqs, o.PageTokens, o.MaxLogProbs = 1, 4, 5
-		want, _ := turned(t, gpu(t, kernels.F32), g, o, &g.Cases[3], nil)
-		got, _ := turned(t, gpu(t, kernels.F32), g, o, &g.Cases[3], func(turn int) bool { return turn%3 != 1 })
+		o := f.options(Options{Window: 8, MaxTokens: 24, MaxSeqs: 1, PageTokens: 4, MaxLogProbs: 5})
+		want, _ := turned(t, lent{dev}, g, o, &g.Cases[3], nil)
+		got, _ := turned(t, lent{dev}, g, o, &g.Cases[3], func(turn int) bool { return turn%3 != 1 })
 		if err := got.equal(want); err != nil {
 			t.Errorf("swapped: %v", err)
 		}
 	})
+	if err := dev.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestCUDACancel: the slot of a cancelled request is free within two steps, replayed ones too.

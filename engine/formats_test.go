@@ -27,6 +27,9 @@ func (f format) options(o Options) Options {
 	return o
 }
 
+// formatModels have no experts, whose choice would leap.
+func formatModels() []string { return []string{"nemotron-dense", "qwen35-dense"} }
+
 // bothFamilies have heads that draft.
 func bothFamilies() []string { return []string{"nemotron-latent-mtp", "qwen35-dense-tied-mtp"} }
 
@@ -210,14 +213,13 @@ func floatTolerance(g *golden.Golden) float64 {
 
 // TestFormatsAgainstFloat32 reads the same texts in every format and compares: prompts are computed in float32 in however
 // many chunks, so that the first answer of all formats is that of float32; and what changes the place or the last bit of a
-// rounding (chunks, drafts) changes answers by no more than the format itself does. The models have no experts, whose choice
-// would leap. Two runs that are each as far from
+// rounding (chunks, drafts) changes answers by no more than the format itself does. Two runs that are each as far from
 // float32 as the format's plain run differ by twice that; drafts are compared by root mean squares, since the roundings
 // of other windows are other random samples of the same error.
 func TestFormatsAgainstFloat32(t *testing.T) {
 	const n = 28
 	exact := map[string][][][]float64{}
-	forFormats(t, []string{"nemotron-dense", "qwen35-dense"}, func(t *testing.T, g *golden.Golden, f format) {
+	forFormats(t, formatModels(), func(t *testing.T, g *golden.Golden, f format) {
 		o := Options{Window: 8}
 		if exact[g.Name] == nil {
 			exact[g.Name] = forced(t, device(t), g, o, n)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
@@ -143,7 +144,7 @@ func TestPlanIsWhatIsAllocated(t *testing.T) {
 func TestConcurrencyByFormat(t *testing.T) {
 	const free, context = 139 << 30, 8192
 	for _, file := range []string{"nemotron/testdata/nano-4b", "nemotron/testdata/nano-30b", "qwen35/testdata/qwen3.5-27b", "qwen35/testdata/qwen3.5-35b"} {
-		text, err := os.ReadFile("../model/" + file + ".json")
+		text, err := os.ReadFile(filepath.Join(golden.Repository(), "model", file+".json"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func Open(t testing.TB, name string) *Golden {
 		g.Cases = append(g.Cases, c)
 	}
 	if strings.HasPrefix(name, "demo-") {
-		g.Folder, err = demo.OpenFrom(os.DirFS(filepath.Join(repository(), "demo")), name)
+		g.Folder, err = demo.OpenFrom(os.DirFS(filepath.Join(Repository(), "demo")), name)
 	} else {
 		files := only{os.DirFS(dir), "config.json"}
 		g.Folder, err = weights.NewFolder(name, files, func() (*weights.Checkpoint, error) {
@@ -74,9 +74,9 @@ func Open(t testing.TB, name string) *Golden {
 	return g
 }
 
-// repository is the folder of the project, whichever package is under test: where this file was compiled or, for a test
+// Repository is the folder of the project, whichever package is under test: where this file was compiled or, for a test
 // program that was carried to another machine, the folder of a go.mod above the working directory.
-func repository() string {
+func Repository() string {
 	_, file, _, _ := runtime.Caller(0)
 	compiled := filepath.Join(filepath.Dir(file), "..", "..")
 	here, err := os.Getwd()
@@ -97,7 +97,7 @@ func isProject(dir string) bool {
 }
 
 // root is where the data lies.
-func root() string { return filepath.Join(repository(), "model", "testdata", "goldens") }
+func root() string { return filepath.Join(Repository(), "model", "testdata", "goldens") }
 
 // only hides all files but one.
 type only struct {
