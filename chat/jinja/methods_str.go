@@ -173,18 +173,23 @@ func joinMethod(vm *machine, s string, args *callArgs) (Value, error) {
 	return String(p.out.String()), nil
 }
 
+// searchArgs are those of searches in s: what to look for, the part to look in, and the offset of its start.
+func searchArgs(s string, args *callArgs) (sub, part string, offset int, err error) {
+	bound, err := args.bind("sub", "start?", "end?")
+	if err != nil {
+		return "", "", 0, err
+	}
+	if sub, err = stringArg(bound[0], ""); err != nil {
+		return "", "", 0, err
+	}
+	part, offset, err = span(s, bound[1], bound[2])
+	return sub, part, offset, err
+}
+
 // findMethod searches by code points; index variants fail when absent.
 func findMethod(search func(s, sub string) int, must bool) methodFunc {
 	return func(_ *machine, s string, args *callArgs) (Value, error) {
-		bound, err := args.bind("sub", "start?", "end?")
-		if err != nil {
-			return nil, err
-		}
-		sub, err := stringArg(bound[0], "")
-		if err != nil {
-			return nil, err
-		}
-		part, offset, err := span(s, bound[1], bound[2])
+		sub, part, offset, err := searchArgs(s, args)
 		if err != nil {
 			return nil, err
 		}
@@ -225,15 +230,7 @@ func span(s string, start, end Value) (string, int, error) {
 }
 
 func countMethod(_ *machine, s string, args *callArgs) (Value, error) {
-	bound, err := args.bind("sub", "start?", "end?")
-	if err != nil {
-		return nil, err
-	}
-	sub, err := stringArg(bound[0], "")
-	if err != nil {
-		return nil, err
-	}
-	part, _, err := span(s, bound[1], bound[2])
+	sub, part, _, err := searchArgs(s, args)
 	return Int(strings.Count(part, sub)), err
 }
 

@@ -99,8 +99,9 @@ func TestKL(t *testing.T) {
 	}
 }
 
-// TestComparisonIsDirect repeats a comparison by keeping all logits and summing p ln(p/q) as it is written.
-func TestComparisonIsDirect(t *testing.T) {
+// demoModel is demo-qwen35, open until the test ends.
+func demoModel(t *testing.T) (cli.Model, *cli.Loaded) {
+	t.Helper()
 	m := cli.Model{}
 	m.Register(cli.NewFlags("test", ""))
 	m.Model = "demo-qwen35"
@@ -108,7 +109,13 @@ func TestComparisonIsDirect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer loaded.Close()
+	t.Cleanup(func() { loaded.Close() })
+	return m, loaded
+}
+
+// TestComparisonIsDirect repeats a comparison by keeping all logits and summing p ln(p/q) as it is written.
+func TestComparisonIsDirect(t *testing.T) {
+	_, loaded := demoModel(t)
 	text, err := readText(novel)
 	if err != nil {
 		t.Fatal(err)
@@ -267,14 +274,7 @@ func TestWritable(t *testing.T) {
 
 // TestKLInterrupted: the run ends at the next step with one line, and does not wait for loading.
 func TestKLInterrupted(t *testing.T) {
-	m := cli.Model{}
-	m.Register(cli.NewFlags("test", ""))
-	m.Model = "demo-qwen35"
-	loaded, err := m.Prepare(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer loaded.Close()
+	m, loaded := demoModel(t)
 	run := openRun(t, openForced(t, loaded, engine.Texts{IDs: [][]int32{{1, 2, 3, 4}}, Prompt: 1, Tokens: 1}), engine.Options{})
 	c := &comparison{runs: []*engine.ForcedRun{run}, reference: kl.NewReference(1, run.Vocab()), progress: cli.NewProgress("", 1, 0)}
 	ctx, cancel := context.WithCancel(t.Context())

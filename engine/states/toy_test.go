@@ -33,9 +33,13 @@ type history []uint64
 
 func (h history) tokens() int { return len(h) - 1 }
 
-func (h history) then(token uint64) history {
-	x := (h[len(h)-1]^token)*0x9e3779b97f4a7c15 + 1
-	return append(slices.Clone(h), x^x>>29)
+func (h history) then(tokens ...uint64) history {
+	h = slices.Clone(h)
+	for _, token := range tokens {
+		x := (h[len(h)-1]^token)*0x9e3779b97f4a7c15 + 1
+		h = append(h, x^x>>29)
+	}
+	return h
 }
 
 // lastWord is an Extra: one number by slot.
@@ -175,10 +179,7 @@ func put(o kernels.Ops, hash uint64) func(kernels.Buffer, int) {
 func (y *toy) step(id ID, h history, tokens []uint64, a int) history {
 	y.t.Helper()
 	slot := y.slot(id)
-	all := h
-	for _, token := range tokens {
-		all = all.then(token)
-	}
+	all := h.then(tokens...)
 	y.do(func(o kernels.Ops) {
 		c := y.readCursor(o, slot)
 		y.checkBlock(o, h, c)
@@ -207,10 +208,7 @@ func (y *toy) prefill(id ID, h history, tokens []uint64) history {
 func (y *toy) chunk(id ID, h history, tokens []uint64, scratch, stage int32) history {
 	y.t.Helper()
 	slot := y.slot(id)
-	all := h
-	for _, token := range tokens {
-		all = all.then(token)
-	}
+	all := h.then(tokens...)
 	y.do(func(o kernels.Ops) {
 		c := y.readCursor(o, slot)
 		if stage&kernels.Resume != 0 {

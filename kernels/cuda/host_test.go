@@ -37,24 +37,13 @@ func TestAlignment(t *testing.T) {
 	}
 }
 
-func TestPlan(t *testing.T) {
-	tensor := func(shape ...int) kernels.HostTensor {
-		h := kernels.HostTensor{Name: "t", DType: kernels.BF16, Shape: shape}
-		h.Data = make([]byte, 2*h.Elements())
-		return h
+func TestLayOut(t *testing.T) {
+	w, err := layOut(kernels.Matrices{Experts: 2, Rows: 8, Cols: 65, DType: kernels.BF16})
+	if err != nil || w.experts != 2 || w.rows != 8 || w.cols != 65 || w.stride != 256 {
+		t.Errorf("%+v, %v", w, err)
 	}
-	for name, c := range map[string]struct {
-		spec                  kernels.WeightSpec
-		experts, rows, groups int
-	}{
-		"parts":   {kernels.WeightSpec{Parts: []kernels.HostTensor{tensor(3, 65), tensor(4, 65)}}, 1, 7, 2},
-		"stacked": {kernels.WeightSpec{Experts: 2, Parts: []kernels.HostTensor{tensor(2, 3, 65), tensor(2, 5, 65)}}, 2, 8, 2},
-		"mixed":   {kernels.WeightSpec{Experts: 2, Parts: []kernels.HostTensor{tensor(3, 65), tensor(3, 65), tensor(2, 5, 65)}}, 2, 8, 2},
-	} {
-		w, groups, err := plan(c.spec)
-		if err != nil || w.experts != c.experts || w.rows != c.rows || w.cols != 65 || w.stride != 256 || len(groups) != c.groups {
-			t.Errorf("%s: %+v, %d groups, %v", name, w, len(groups), err)
-		}
+	if _, err := layOut(kernels.Matrices{Experts: 1, Rows: 1, Cols: pieceBytes/2 + 1, DType: kernels.BF16}); !errors.Is(err, kernels.ErrUnsupported) {
+		t.Errorf("rows wider than a piece: %v", err)
 	}
 }
 

@@ -63,6 +63,15 @@ type array struct {
 	mutable []span        // what a program may change; all else must stay
 }
 
+// entry is element i of an array of i32.
+func (a *array) entry(i int) *array {
+	c := *a
+	for s := range sides {
+		c.buf[s] = a.buf[s].Slice(int64(4*i), 4)
+	}
+	return &c
+}
+
 const guard = 512
 
 // guarded is data between two zones of a pattern that is NaN as float32, bfloat16 and float16, and large as int32.

@@ -181,13 +181,6 @@ func (a *attention) only(i int) *attention {
 	one := *a
 	one.rows = a.rows[i : i+1]
 	one.first, one.tokens = a.rows[i].first, max(a.t, a.rows[i].n)
-	cut := func(x *array) *array {
-		c := *x
-		for s := range sides {
-			c.buf[s] = x.buf[s].Slice(int64(4*i), 4)
-		}
-		return &c
-	}
-	one.slot, one.n, one.start = cut(a.slot), cut(a.n), cut(a.start)
+	one.slot, one.n, one.start = a.slot.entry(i), a.n.entry(i), a.start.entry(i)
 	return &one
 }

@@ -68,14 +68,7 @@ func (k *batch) only(i int) *batch {
 	one := *k
 	one.rows = k.rows[i : i+1]
 	one.first, one.tokens = k.rows[i].first, max(k.t, k.rows[i].n)
-	cut := func(a *array) *array {
-		c := *a
-		for s := range sides {
-			c.buf[s] = a.buf[s].Slice(int64(4*i), 4)
-		}
-		return &c
-	}
-	one.slot, one.n, one.start = cut(k.slot), cut(k.n), cut(k.start)
+	one.slot, one.n, one.start = k.slot.entry(i), k.n.entry(i), k.start.entry(i)
 	return &one
 }
 
