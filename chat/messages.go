@@ -94,7 +94,7 @@ func messageRole(message *jinja.Dict, field string) (string, error) {
 		message.Set("role", role)
 	}
 	if _, known := roles[string(role)]; !known {
-		return "", fieldError(field+".role", "unknown role %q: use system, developer, user, assistant or tool", string(role))
+		return "", fieldError(field+".role", "unknown role %.60q: use system, developer, user, assistant or tool", string(role))
 	}
 	return string(role), nil
 }
@@ -143,9 +143,9 @@ func checkPart(part *jinja.Dict, field string) error {
 		}
 		return nil
 	case isMedia(string(kind)):
-		return &FieldError{Field: field, Message: fmt.Sprintf("content of type %q is not supported: this model takes text only", string(kind)), Unsupported: true}
+		return &FieldError{Field: field, Message: fmt.Sprintf("content of type %.60q is not supported: this model takes text only", string(kind)), Unsupported: true}
 	}
-	return fieldError(field+".type", "unknown content type %q: only text is supported", string(kind))
+	return fieldError(field+".type", "unknown content type %.60q: only text is supported", string(kind))
 }
 
 func isMedia(kind string) bool {

@@ -64,7 +64,7 @@ func (t Tools) add(item jinja.Value, field string) error {
 		return fieldError(field+".function.name", "must be a non-empty string")
 	}
 	if t.Has(string(name)) {
-		return fieldError(field+".function.name", "%q is offered twice", string(name))
+		return fieldError(field+".function.name", "%.60q is offered twice", string(name))
 	}
 	parameters, ok := function.Get("parameters").(*jinja.Dict)
 	if v := function.Get("parameters"); !ok && v != nil && v != (jinja.None{}) {

@@ -6,12 +6,15 @@
 # usage: [JOBS=8] [LIMIT=300] sanitize.sh cuda.test engine.test [tool...]
 set -u
 [ $# -ge 2 ] || { echo "usage: sanitize.sh cuda.test engine.test [memcheck|initcheck|synccheck|racecheck...]" >&2; exit 2; }
+for needed in "$1" "$2" compute-sanitizer; do
+	command -v "$needed" >/dev/null || { echo "sanitize.sh: $needed is not there (make cuda-test builds the tests; compute-sanitizer is part of CUDA)" >&2; exit 1; }
+done
 KERNELS=$(realpath "$1") ENGINE=$(realpath "$2") LIMIT=${LIMIT:-300}
 export KERNELS ENGINE LIMIT
 shift 2
 cd "$(dirname "$0")/../engine" || exit 1
 
-if no=$("$KERNELS" -test.v -test.run 'TestConformanceBF16/^commit$' | grep 'no GPU'); then
+if no=$("$KERNELS" -test.v -test.run 'TestConformanceBF16/^commit$' | grep '_test.go.*no GPU'); then
 	echo "sanitize.sh: $no" >&2
 	exit 1
 fi

@@ -64,21 +64,24 @@ func encode(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-func answer(c *gin.Context, v any) { respond(c, http.StatusOK, v) }
+func (s *Server) answer(c *gin.Context, v any) { s.respond(c, http.StatusOK, v) }
 
-func respond(c *gin.Context, status int, v any) {
+// respond writes a whole answer. A client that stops reading it holds up this goroutine alone, until the timeout.
+func (s *Server) respond(c *gin.Context, status int, v any) {
 	var b bytes.Buffer
 	if err := encode(&b, v); err != nil {
 		panic(fmt.Sprintf("server: an answer that JSON cannot say: %v", err))
 	}
+	deadline := time.Now().Add(s.config.WriteTimeout)
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(deadline) // not supported by test recorders
 	c.Data(status, "application/json", b.Bytes())
 }
 
 // refuse answers with an error object.
-func refuse(c *gin.Context, e *api.Error) {
+func (s *Server) refuse(c *gin.Context, e *api.Error) {
 	c.Abort()
 	if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
 		c.Header("Retry-After", "1")
 	}
-	respond(c, e.Status, e.Body())
+	s.respond(c, e.Status, e.Body())
 }

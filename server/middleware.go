@@ -37,7 +37,7 @@ func (s *Server) recovered(c *gin.Context) {
 		if c.Writer.Written() {
 			panic(http.ErrAbortHandler) // the client must not take what it has for the whole answer
 		}
-		refuse(c, &api.Error{Status: http.StatusInternalServerError, Type: api.TypeServer, Code: "internal_error", Message: "internal error"})
+		s.refuse(c, &api.Error{Status: http.StatusInternalServerError, Type: api.TypeServer, Code: "internal_error", Message: "internal error"})
 	}()
 	c.Next()
 }
@@ -56,7 +56,7 @@ func (s *Server) authorised(c *gin.Context) {
 	}
 	if match == 0 || !strings.EqualFold(scheme, "Bearer") {
 		c.Header("WWW-Authenticate", "Bearer")
-		refuse(c, &api.Error{Status: http.StatusUnauthorized, Type: api.TypeInvalid, Code: "invalid_api_key", Message: "a valid API key is needed: Authorization: Bearer KEY"})
+		s.refuse(c, &api.Error{Status: http.StatusUnauthorized, Type: api.TypeInvalid, Code: "invalid_api_key", Message: "a valid API key is needed: Authorization: Bearer KEY"})
 	}
 }
 
@@ -77,6 +77,6 @@ func (s *Server) crossOrigin(c *gin.Context) {
 	}
 	var guard http.CrossOriginProtection
 	if err := guard.Check(c.Request); err != nil {
-		refuse(c, &api.Error{Status: http.StatusForbidden, Type: api.TypeInvalid, Code: "cross_origin", Message: "calls from web pages of other origins are not allowed (--allowed-origins)"})
+		s.refuse(c, &api.Error{Status: http.StatusForbidden, Type: api.TypeInvalid, Code: "cross_origin", Message: "calls from web pages of other origins are not allowed (--allowed-origins)"})
 	}
 }

@@ -13,6 +13,9 @@ const (
 	user        = `"messages":[{"role":"user","content":"hi"}]`
 )
 
+// long is what no refusal may repeat as a whole.
+var long = strings.Repeat("é", 5000)
+
 // badRequests each get their status and an error that names the field.
 var badRequests = []struct {
 	path, body string
@@ -127,7 +130,18 @@ var badRequests = []struct {
 	{chats, `{` + user + `,"modalities":["audio"]}`, 400, "modalities", "not supported"},
 	{chats, `{` + user + `,"continue_final_message":true,"add_generation_prompt":true}`, 400, "continue_final_message", "add_generation_prompt"},
 	{"/tokenize", `{}`, 400, "prompt", "required"},
+	{"/tokenize", `{` + user + `,"prompt":"x"}`, 400, "prompt", "without messages"},
+	{"/tokenize", `{` + user + `,"continue_final_message":true,"add_generation_prompt":true}`, 400, "continue_final_message", "add_generation_prompt"},
 	{"/detokenize", `{"tokens":["a"]}`, 400, "tokens[0]", "a string"},
+	{"/detokenize", `{"tokens":[1,4096]}`, 400, "tokens[1]", "vocabulary of 4096"},
+	{completions, `{"prompt":"x","bad_words":["` + strings.Repeat("a", 1025) + `"]}`, 400, "bad_words[0]", "1025"},
+	{completions, `{"prompt":"x","logit_bias":{"` + long + `":1}}`, 400, "logit_bias", "token id"},
+	{completions, `{"prompt":"x","logit_bias":{"5":"x"},"` + long + `":1}`, 400, "logit_bias.5", "a string"},
+	{completions, `{"prompt":"x","response_format":{"type":"` + long + `"}}`, 400, "response_format.type", "not supp"},
+	{chats, `{"messages":[{"role":"` + long + `","content":"hi"}]}`, 400, "messages[0].role", "unknown"},
+	{chats, `{"messages":[{"role":"user","content":[{"type":"` + long + `"}]}]}`, 400, "messages[0].content[0].type", "unknown"},
+	{chats, `{` + user + `,"tool_choice":{"type":"` + long + `"}}`, 400, "tool_choice", "type"},
+	{chats, `{` + user + `,"tools":[` + strings.Repeat("0,", 1<<18) + `0]}`, 400, "tools", "262144 values"},
 }
 
 func TestBadRequests(t *testing.T) {
@@ -138,7 +152,7 @@ func TestBadRequests(t *testing.T) {
 		if status != c.status || param != c.param || !strings.Contains(message, c.words) || !strings.HasPrefix(message, param) {
 			t.Errorf("%s %.80s: %d, %q, %q; want %d, %q, %q", c.path, c.body, status, param, message, c.status, c.param, c.words)
 		}
-		if len(message) > 400 {
+		if len(message) > 810 { // a field of 200 bytes, what is wrong with it in 600
 			t.Errorf("%.80s: a message of %d bytes", c.body, len(message))
 		}
 	}

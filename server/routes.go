@@ -15,10 +15,10 @@ func (s *Server) routes() *gin.Engine {
 	r.HandleMethodNotAllowed = true
 	r.Use(s.logged, s.recovered, s.crossOrigin)
 	r.NoRoute(func(c *gin.Context) {
-		refuse(c, &api.Error{Status: http.StatusNotFound, Type: api.TypeInvalid, Code: "unknown_url", Message: "there is no " + c.Request.Method + " " + shortPath(c)})
+		s.refuse(c, &api.Error{Status: http.StatusNotFound, Type: api.TypeInvalid, Code: "unknown_url", Message: "there is no " + c.Request.Method + " " + shortPath(c)})
 	})
 	r.NoMethod(func(c *gin.Context) {
-		refuse(c, &api.Error{Status: http.StatusMethodNotAllowed, Type: api.TypeInvalid, Code: "method_not_allowed", Message: c.Request.Method + " is not allowed for " + shortPath(c)})
+		s.refuse(c, &api.Error{Status: http.StatusMethodNotAllowed, Type: api.TypeInvalid, Code: "method_not_allowed", Message: c.Request.Method + " is not allowed for " + shortPath(c)})
 	})
 	r.GET("/", page)
 	r.GET("/health", s.health)
@@ -43,7 +43,7 @@ func shortPath(c *gin.Context) string {
 
 func (s *Server) health(c *gin.Context) {
 	if _, e := s.available(); e != nil {
-		refuse(c, e)
+		s.refuse(c, e)
 		return
 	}
 	c.JSON(http.StatusOK, gin.H{"status": "ok"})
@@ -54,10 +54,10 @@ func (s *Server) version(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"version"
 func (s *Server) models(c *gin.Context) {
 	b, e := s.available()
 	if e != nil {
-		refuse(c, e)
+		s.refuse(c, e)
 		return
 	}
-	answer(c, gin.H{"object": "list", "data": b.API.Models()})
+	s.answer(c, gin.H{"object": "list", "data": b.API.Models()})
 }
 
 func (s *Server) model(c *gin.Context) {
@@ -68,15 +68,15 @@ func (s *Server) model(c *gin.Context) {
 	}
 	b, e := s.available()
 	if e != nil {
-		refuse(c, e)
+		s.refuse(c, e)
 		return
 	}
 	m, err := b.API.Model(name)
 	if err != nil {
-		refuse(c, api.AsError(err))
+		s.refuse(c, api.AsError(err))
 		return
 	}
-	answer(c, m)
+	s.answer(c, m)
 }
 
 // simple serves a route whose answer needs no engine.
@@ -89,7 +89,7 @@ func (s *Server) simple(f func(*api.API, []byte) (any, error)) gin.HandlerFunc {
 		if out, err := f(b.API, body); err != nil {
 			s.failed(c, err)
 		} else {
-			answer(c, out)
+			s.answer(c, out)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (s *Server) call(understand func(*api.API, []byte) (api.Call, error)) gin.H
 			if out, err := call.Answer(c.Request.Context()); err != nil {
 				s.failed(c, err)
 			} else {
-				answer(c, out)
+				s.answer(c, out)
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func (s *Server) failed(c *gin.Context, err error) {
 	if e.Status == http.StatusInternalServerError {
 		s.config.Log.Error("request failed", "path", shortPath(c), "error", err)
 	}
-	refuse(c, e)
+	s.refuse(c, e)
 }
 
 // request finds the backend and reads the body; where it returns false it has answered.
@@ -134,7 +134,7 @@ func (s *Server) request(c *gin.Context) (*Backend, []byte, bool) {
 		body, e = s.body(c)
 	}
 	if e != nil {
-		refuse(c, e)
+		s.refuse(c, e)
 		return nil, nil, false
 	}
 	return b, body, true

@@ -25,7 +25,7 @@ type Config struct {
 	MaxBody        int64         // bytes of a request; 0 = 32 MiB
 	Version        string        // as /version shows it
 	Log            *slog.Logger  // nil = silent
-	WriteTimeout   time.Duration // that a client may take to read one chunk; 0 = 2 minutes
+	WriteTimeout   time.Duration // that a client may take to read a chunk, or a whole answer; 0 = 2 minutes
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -296,14 +297,17 @@ func idle(t *testing.T, e *engine.Opened) {
 }
 
 func TestClientGone(t *testing.T) {
-	r := start(t, Config{}, engine.Options{})
+	var warnings bytes.Buffer
+	r := start(t, Config{Log: slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))}, engine.Options{})
 	for _, stream := range []string{"true", "false"} {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		body := `{"prompt":"Once","max_tokens":2000,"ignore_eos":true,"n":2,"stream":` + stream + `}`
 		q, err := http.NewRequestWithContext(ctx, "POST", r.url+completions, strings.NewReader(body))
 		check(t, err)
 		go func() {
-			time.Sleep(200 * time.Millisecond)
+			for r.engine.Stats().Running < 2 && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
 			cancel()
 		}()
 		if answer, err := r.client.Do(q); err == nil {
@@ -312,8 +316,14 @@ func TestClientGone(t *testing.T) {
 		}
 		idle(t, r.engine)
 	}
-	if s := r.engine.Stats(); s.Aborted == 0 || s.Cut != 0 {
+	if s := r.engine.Stats(); s.Aborted != 4 || s.Cut != 0 {
 		t.Errorf("%+v", s)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	check(t, r.Shutdown(ctx)) // waits for the handlers, and so for what they log
+	if warnings.Len() > 0 {
+		t.Errorf("that clients left was logged as a warning: %s", warnings.String())
 	}
 }
 
@@ -368,6 +378,25 @@ func TestSlowReader(t *testing.T) {
 	if s := r.engine.Stats(); s.Aborted != 8 {
 		t.Errorf("%+v, want 8 aborted sequences", s)
 	}
+}
+
+// TestSlowReaderOfAWholeAnswer has a client that never reads: its connection is given up, and the server can end.
+func TestSlowReaderOfAWholeAnswer(t *testing.T) {
+	r := start(t, Config{WriteTimeout: 300 * time.Millisecond}, engine.Options{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	go r.Serve(smallBuffers{l})
+	conn, err := net.Dial("tcp", l.Addr().String())
+	check(t, err)
+	defer conn.Close()
+	check(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	body := `{"return_token_strs":true,"prompt":"` + strings.Repeat("Once upon a time ", 50_000) + `"}`
+	fmt.Fprintf(conn, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err = bufio.NewReaderSize(conn, 16).Peek(10)
+	check(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	check(t, r.Shutdown(ctx))
 }
 
 // TestDrain shuts the server down while four streams are being read: each gets all of its events.

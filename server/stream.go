@@ -2,6 +2,9 @@ package server
 
 import (
 	"bytes"
+	"errors"
+	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -28,12 +31,22 @@ func (s *Server) stream(c *gin.Context, call api.Call) {
 		s.failed(c, err)
 		return
 	case err != nil:
-		s.config.Log.Warn("stream ended early", "path", c.Request.URL.Path, "error", err)
+		s.endedEarly(c, err)
 		if w.send(api.AsError(err).Body()) != nil {
 			return
 		}
 	}
 	_ = w.write("data: [DONE]\n\n") // nobody is left to tell
+}
+
+// endedEarly logs why; that a client left is its own affair.
+func (s *Server) endedEarly(c *gin.Context, err error) {
+	level := slog.LevelWarn
+	var network *net.OpError
+	if c.Request.Context().Err() != nil || errors.As(err, &network) && !network.Timeout() {
+		level = slog.LevelInfo
+	}
+	s.config.Log.Log(c.Request.Context(), level, "stream ended early", "path", shortPath(c), "error", err)
 }
 
 func (w *events) send(chunk any) error {

@@ -10,16 +10,25 @@ import (
 	"strings"
 )
 
-// DecodeDepth is the deepest nesting of JSON that DecodeJSON accepts.
-const DecodeDepth = 100
+// Bounds of what DecodeJSON accepts: nesting, and values in all, each of which may take a kilobyte.
+const (
+	DecodeDepth  = 100
+	DecodeValues = 1 << 18
+)
+
+// decoder reads one JSON text.
+type decoder struct {
+	*json.Decoder
+	values int // so far
+}
 
 // DecodeJSON turns one JSON text into a Value as Python's json.loads would:
 // objects keep their key order (a repeated key keeps its first place and its
 // last value), numbers without fraction or exponent are integers.
 func DecodeJSON(data []byte) (Value, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
+	dec := &decoder{Decoder: json.NewDecoder(bytes.NewReader(data))}
 	dec.UseNumber()
-	v, err := decodeValue(dec, 0)
+	v, err := dec.value(0)
 	if err != nil {
 		return nil, err
 	}
@@ -29,9 +38,13 @@ func DecodeJSON(data []byte) (Value, error) {
 	return v, nil
 }
 
-func decodeValue(dec *json.Decoder, depth int) (Value, error) {
-	if depth > DecodeDepth {
+func (dec *decoder) value(depth int) (Value, error) {
+	dec.values++
+	switch {
+	case depth > DecodeDepth:
 		return nil, fmt.Errorf("JSON: nested deeper than %d", DecodeDepth)
+	case dec.values > DecodeValues:
+		return nil, fmt.Errorf("JSON: more than %d values", DecodeValues)
 	}
 	tok, err := dec.Token()
 	if errors.Is(err, io.EOF) {
@@ -43,9 +56,9 @@ func decodeValue(dec *json.Decoder, depth int) (Value, error) {
 	switch t := tok.(type) {
 	case json.Delim:
 		if t == '{' {
-			return decodeObject(dec, depth)
+			return dec.object(depth)
 		}
-		return decodeArray(dec, depth)
+		return dec.array(depth)
 	case string:
 		return String(t), nil
 	case json.Number:
@@ -56,7 +69,7 @@ func decodeValue(dec *json.Decoder, depth int) (Value, error) {
 	return None{}, nil
 }
 
-func decodeObject(dec *json.Decoder, depth int) (Value, error) {
+func (dec *decoder) object(depth int) (Value, error) {
 	d := NewDict()
 	for dec.More() {
 		tok, err := dec.Token()
@@ -67,28 +80,28 @@ func decodeObject(dec *json.Decoder, depth int) (Value, error) {
 		if !ok {
 			return nil, errors.New("JSON: an object key is not a string")
 		}
-		v, err := decodeValue(dec, depth+1)
+		v, err := dec.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		d.Set(key, v)
 	}
-	return d, endOf(dec)
+	return d, dec.end()
 }
 
-func decodeArray(dec *json.Decoder, depth int) (Value, error) {
+func (dec *decoder) array(depth int) (Value, error) {
 	l := NewList()
 	for dec.More() {
-		v, err := decodeValue(dec, depth+1)
+		v, err := dec.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		l.Items = append(l.Items, v)
 	}
-	return l, endOf(dec)
+	return l, dec.end()
 }
 
-func endOf(dec *json.Decoder) error {
+func (dec *decoder) end() error {
 	if _, err := dec.Token(); err != nil {
 		return fmt.Errorf("JSON: %w", err)
 	}

@@ -166,6 +166,7 @@ func TestDecodeJSON(t *testing.T) {
 		`"\ud800x"`:                                         "'\ufffdx'",
 		strings.Repeat("[", 101) + strings.Repeat("]", 101): "[" + strings.Repeat("[", 100) + strings.Repeat("]", 101),
 		strings.Repeat("[", 102) + strings.Repeat("]", 102): "",
+		"[" + strings.Repeat("0,", DecodeValues-1) + "0]":   "",
 		`{"a":1} x`: "", `{"a" 1}`: "", `[1,]`: "", ``: "", `{`: "", `nul`: "", `[1 2]`: "", `{"a":1,}`: "",
 	} {
 		v, err := DecodeJSON([]byte(in))

@@ -4,20 +4,31 @@ package cuda
 
 import (
 	flags "flag"
+	"fmt"
+	"sync"
 	"testing"
 
 	"reprise/kernels"
 	"reprise/kernels/kerneltest"
 )
 
+// sayNoGPU prints a line, once, so that a run that tests nothing does not look like one that found nothing.
+var sayNoGPU = sync.OnceFunc(func() { fmt.Println("no GPU: every test that needs one is skipped") })
+
 // openFor opens the GPU in one mode; without a GPU the test is skipped.
 func openFor(t testing.TB, act kernels.DType) kernels.Device {
 	t.Helper()
 	d, err := Open(Options{Activations: act, OwnProducts: *ownProducts})
 	if err != nil {
-		t.Skipf("no GPU: %v", err)
+		skip(t, err)
 	}
 	return d
+}
+
+func skip(t testing.TB, err error) {
+	t.Helper()
+	sayNoGPU()
+	t.Skipf("no GPU: %v", err)
 }
 
 var (

@@ -254,7 +254,7 @@ func TestStepVariants(t *testing.T) {
 			kerneltest.RunCases(t, "ssm", "step", func(t testing.TB) kernels.Device {
 				d, err := Open(Options{WalkScans: true})
 				if err != nil {
-					t.Skipf("no GPU: %v", err)
+					skip(t, err)
 				}
 				v.set(&d.(*Device).ops.ssm.choices)
 				return d

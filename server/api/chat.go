@@ -85,17 +85,25 @@ func (j *chatJob) readTools(f *fields) {
 			f.refuse("tool_choice", `"auto" needs tools`)
 		}
 	case isText && choice == "required", raw[0] == '{':
-		f.fail(unsupported("tool_choice", `%s is not supported by this server, only "none" and "auto" are`, compact(raw)))
+		f.fail(unsupported("tool_choice", `%.60s is not supported by this server, only "none" and "auto" are`, compact(raw)))
 	default:
 		f.refuse("tool_choice", `must be "none" or "auto", not %s`, short(raw))
 	}
 }
 
-// readMessages validates the conversation and renders it.
+// readMessages validates the conversation and turns it into the prompt.
 func (j *chatJob) readMessages(f *fields) {
 	if f.err == nil && !f.has("messages") {
 		f.refuse("messages", "is required")
 	}
+	j.render(f)
+	if f.err == nil {
+		j.prompts = []prompt{j.api.encodePrompt(f, &j.common, "messages", j.rendered)}
+	}
+}
+
+// render makes the prompt's text of messages, and of what else of a request has a part in it.
+func (j *chatJob) render(f *fields) {
 	if f.err != nil {
 		return
 	}
@@ -126,7 +134,6 @@ func (j *chatJob) readMessages(f *fields) {
 	if carryOn {
 		j.cutFinal(f)
 	}
-	j.prompts = []prompt{j.api.encodePrompt(f, &j.common, "messages", j.rendered)}
 }
 
 func (j *chatJob) kwargs(f *fields) chat.Kwargs {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"unicode/utf8"
 
 	"reprise/chat"
 	"reprise/engine"
@@ -61,12 +62,30 @@ func (e *Error) Body() any {
 	return errorBody{errorObject{e.Message, e.Type, optional(e.Param), optional(e.Code)}}
 }
 
+// Most bytes of what a refusal repeats from a request.
+const (
+	maxParam   = 200
+	maxMessage = 600
+)
+
 // invalid refuses a field's value.
 func invalid(field, format string, a ...any) *Error {
+	field = cut(field, maxParam)
 	return &Error{
 		Status: http.StatusBadRequest, Type: TypeInvalid, Param: field, Code: "invalid_value",
-		Message: field + ": " + fmt.Sprintf(format, a...),
+		Message: field + ": " + cut(fmt.Sprintf(format, a...), maxMessage),
 	}
+}
+
+// cut shortens text to n bytes and three points, between two characters.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "..."
 }
 
 // unsupported refuses a known field whose meaning is not honoured.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -31,9 +32,7 @@ func parseFields(body []byte) *fields {
 }
 
 func badBody(format string, a ...any) *Error {
-	e := invalid("body", format, a...)
-	e.Param, e.Code, e.Status = "", "invalid_json", http.StatusBadRequest
-	return e
+	return &Error{Status: http.StatusBadRequest, Type: TypeInvalid, Code: "invalid_json", Message: fmt.Sprintf(format, a...)}
 }
 
 // kindOf names the type of a JSON value.
@@ -154,12 +153,7 @@ func (f *fields) asInteger(name string, raw json.RawMessage, lo, hi int64) int64
 }
 
 // short is a literal for an error message.
-func short(raw []byte) string {
-	if len(raw) > 40 {
-		return string(raw[:40]) + "..."
-	}
-	return string(raw)
-}
+func short(raw []byte) string { return cut(string(raw[:min(len(raw), 44)]), 40) }
 
 // number reads a finite 32-bit floating-point number.
 func (f *fields) number(name string, absent float32) float32 {
@@ -183,46 +177,62 @@ func (f *fields) asNumber(name string, raw json.RawMessage) float32 {
 	return float32(v)
 }
 
-// array reads an array of at most limit elements; absent gives nil.
-func (f *fields) array(name string, limit int) []json.RawMessage {
-	raw := f.raw(name)
-	if raw == nil {
-		return nil
-	}
-	return f.asArray(name, raw, limit)
-}
-
+// asArray reads an array of at most limit elements.
 func (f *fields) asArray(name string, raw json.RawMessage, limit int) []json.RawMessage {
-	var items []json.RawMessage
-	if raw[0] != '[' || json.Unmarshal(raw, &items) != nil {
+	if raw[0] != '[' {
 		f.wrongType(name, "an array", raw)
 		return nil
 	}
-	if len(items) > limit {
-		f.refuse(name, "%d elements, at most %d are supported", len(items), limit)
-		return nil
+	var items []json.RawMessage
+	count := 0
+	for item := range elements(raw) {
+		if count++; count <= limit {
+			items = append(items, item)
+		}
 	}
+	f.atMost(name, count, limit)
 	return items
+}
+
+func (f *fields) atMost(name string, count, limit int) {
+	if count > limit {
+		f.refuse(name, "%d elements, at most %d are supported", count, limit)
+	}
 }
 
 func element(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
 
 // tokens reads an array of token ids.
 func (f *fields) tokens(name string, limit int) []int32 {
-	if !f.has(name) {
+	raw := f.raw(name)
+	if raw == nil {
 		return nil
 	}
-	return f.asTokens(name, f.array(name, limit))
+	return f.asTokens(name, raw, limit)
 }
 
-func (f *fields) asTokens(name string, items []json.RawMessage) []int32 {
-	out := make([]int32, len(items))
-	for i, item := range items {
-		out[i] = int32(f.asInteger(element(name, i), item, 0, math.MaxInt32))
+// asTokens takes no memory but the ids': prompts may have millions.
+func (f *fields) asTokens(name string, raw json.RawMessage, limit int) []int32 {
+	if raw[0] != '[' {
+		f.wrongType(name, "an array", raw)
+		return nil
+	}
+	out := []int32{}
+	count := 0
+	for item := range elements(raw) {
+		if count++; count > limit {
+			continue
+		}
+		id, err := strconv.ParseInt(string(item), 10, 32)
+		if err != nil || id < 0 {
+			id = f.asInteger(element(name, count-1), item, 0, math.MaxInt32)
+		}
 		if f.err != nil {
 			return nil
 		}
+		out = append(out, int32(id))
 	}
+	f.atMost(name, count, limit)
 	return out
 }
 

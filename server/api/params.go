@@ -14,7 +14,7 @@ const (
 	maxN         = 128     // n
 	maxPrompts   = 1024    // elements of prompt
 	maxStops     = 64      // stop strings
-	maxStopBytes = 1024    // of one stop string
+	maxStopBytes = 1024    // of one stop string or bad word
 	maxPromptIDs = 1 << 22 // the largest context an engine can be configured for
 	maxListIDs   = 1 << 20 // allowed_token_ids
 	greedyBelow  = 1e-5    // temperatures below are greedy: scaled logits would overflow
@@ -161,9 +161,13 @@ func (a *API) badWords(f *fields, name string) []int32 {
 	}
 	var out []int32
 	for i, word := range words {
+		if len(word) > maxStopBytes {
+			f.refuse(element(name, i), "must have at most %d bytes, not %d", maxStopBytes, len(word))
+			return nil
+		}
 		ids := a.encode(word)
 		if len(ids) != 1 {
-			f.fail(unsupported(f.prefix+element(name, i), "%q is %d tokens; only words of one token are supported", word, len(ids)))
+			f.fail(unsupported(f.prefix+element(name, i), "%.60q is %d tokens; only words of one token are supported", word, len(ids)))
 			return nil
 		}
 		out = append(out, ids[0])

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -32,23 +33,19 @@ func (a *API) prompts(f *fields, c *common) []prompt {
 		f.wrongType(name, "a string, an array of strings, an array of token ids, or an array of arrays of token ids", raw)
 		return nil
 	}
-	items := f.asArray(name, raw, maxPromptIDs)
-	if f.err != nil {
-		return nil
-	}
-	if len(items) == 0 {
+	switch first := bytes.TrimLeft(raw[1:], jsonSpace); {
+	case first[0] == ']':
 		f.refuse(name, "must not be empty")
 		return nil
+	case kindOf(first) == "a number":
+		return []prompt{a.tokenPrompt(f, c, name, raw)}
 	}
-	if kindOf(items[0]) == "a number" {
-		return []prompt{a.tokenPrompt(f, c, name, items)}
-	}
-	return a.promptList(f, c, name, items)
+	return a.promptList(f, c, name, raw)
 }
 
-func (a *API) promptList(f *fields, c *common, name string, items []json.RawMessage) []prompt {
-	if len(items) > maxPrompts {
-		f.refuse(name, "%d prompts, at most %d are supported", len(items), maxPrompts)
+func (a *API) promptList(f *fields, c *common, name string, raw json.RawMessage) []prompt {
+	items := f.asArray(name, raw, maxPrompts)
+	if f.err != nil {
 		return nil
 	}
 	var out []prompt
@@ -58,7 +55,7 @@ func (a *API) promptList(f *fields, c *common, name string, items []json.RawMess
 		case '"':
 			out = append(out, a.textPrompt(f, c, at, item))
 		case '[':
-			out = append(out, a.tokenPrompt(f, c, at, f.asArray(at, item, maxPromptIDs)))
+			out = append(out, a.tokenPrompt(f, c, at, item))
 		default:
 			f.wrongType(at, "a string or an array of token ids", item)
 		}
@@ -69,16 +66,20 @@ func (a *API) promptList(f *fields, c *common, name string, items []json.RawMess
 	return out
 }
 
-func (a *API) tokenPrompt(f *fields, c *common, name string, items []json.RawMessage) prompt {
-	p := prompt{ids: f.asTokens(name, items)}
+func (a *API) tokenPrompt(f *fields, c *common, name string, raw json.RawMessage) prompt {
+	p := prompt{ids: f.asTokens(name, raw, maxPromptIDs)}
+	a.inVocabulary(f, name, p.ids)
+	return a.fit(f, c, name, p, false)
+}
+
+func (a *API) inVocabulary(f *fields, name string, ids []int32) {
 	vocab := a.config.Engine.Limits().Vocab
-	for i, id := range p.ids {
+	for i, id := range ids {
 		if int(id) >= vocab {
 			f.refuse(element(name, i), "token id %d is outside of the vocabulary of %d", id, vocab)
 			break
 		}
 	}
-	return a.fit(f, c, name, p, false)
 }
 
 func (a *API) textPrompt(f *fields, c *common, name string, raw json.RawMessage) prompt {

@@ -1,9 +1,6 @@
 package api
 
-import (
-	"reprise/chat"
-	"reprise/tokenizer"
-)
+import "reprise/tokenizer"
 
 // tokenizeAnswer is what /tokenize answers.
 type tokenizeAnswer struct {
@@ -23,11 +20,16 @@ func (a *API) Tokenize(body []byte) (any, error) {
 		f.fail(a.noTokenizer("prompt"))
 	}
 	text := f.text("prompt", "")
-	special := f.boolean("add_special_tokens", true)
-	if f.has("messages") {
-		text = a.renderOnly(f)
-		special = f.boolean("add_special_tokens", false)
-	} else if f.err == nil && !f.has("prompt") {
+	special := f.boolean("add_special_tokens", !f.has("messages"))
+	switch {
+	case f.has("messages") && f.has("prompt"):
+		f.refuse("prompt", "only allowed without messages")
+	case f.has("messages"):
+		j := &chatJob{job: job{api: a}}
+		j.readTools(f)
+		j.render(f)
+		text = j.rendered
+	case f.err == nil && !f.has("prompt"):
 		f.refuse("prompt", "is required")
 	}
 	withTexts := f.boolean("return_token_strs", false)
@@ -47,32 +49,6 @@ func (a *API) Tokenize(body []byte) (any, error) {
 	return out, nil
 }
 
-// renderOnly renders a conversation without running it.
-func (a *API) renderOnly(f *fields) string {
-	messages, err := chat.ParseMessages(f.raw("messages"))
-	if err != nil {
-		f.fail(AsError(err))
-		return ""
-	}
-	j := &chatJob{job: job{api: a}}
-	j.readTools(f)
-	kwargs := j.kwargs(f)
-	if a.config.Template == nil {
-		f.fail(a.noTemplate())
-	}
-	if f.err != nil {
-		return ""
-	}
-	text, err := a.config.Template.Render(chat.RenderArgs{
-		Messages: messages, Tools: j.tools, AddGenerationPrompt: f.boolean("add_generation_prompt", true), Kwargs: kwargs,
-		BOS: a.bos, EOS: a.eos,
-	})
-	if err != nil {
-		f.fail(AsError(err))
-	}
-	return text
-}
-
 // Detokenize answers the body of a request to /detokenize.
 func (a *API) Detokenize(body []byte) (any, error) {
 	f := parseFields(body)
@@ -86,6 +62,7 @@ func (a *API) Detokenize(body []byte) (any, error) {
 		f.refuse("tokens", "is required")
 	}
 	ids := f.tokens("tokens", maxPromptIDs)
+	a.inVocabulary(f, "tokens", ids)
 	if f.err != nil {
 		return nil, f.err
 	}

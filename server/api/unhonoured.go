@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 )
 
@@ -48,26 +49,15 @@ var neutral = map[string][]string{
 
 // refuseUnhonoured fails where a known parameter asks for something that no answer would have.
 func (f *fields) refuseUnhonoured() {
-	for _, name := range f.names() {
-		allowed, known := neutral[name]
+	for _, name := range slices.Sorted(maps.Keys(neutral)) { // of several faults the same one is reported each time
 		raw := f.raw(name)
-		if !known || raw == nil || name == "best_of" || slices.Contains(allowed, compact(raw)) {
+		if raw == nil || name == "best_of" || slices.Contains(neutral[name], compact(raw)) {
 			continue
 		}
 		f.fail(unsupported(f.prefix+name, "not supported by this server"))
 	}
 	f.checkBestOf()
 	f.checkResponseFormat()
-}
-
-// names are sorted, so that of several faults the same one is reported each time.
-func (f *fields) names() []string {
-	out := make([]string, 0, len(f.members))
-	for name := range f.members {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
 }
 
 func (f *fields) checkBestOf() {
@@ -82,7 +72,7 @@ func (f *fields) checkBestOf() {
 func (f *fields) checkResponseFormat() {
 	format := f.object("response_format")
 	if kind := format.text("type", "text"); kind != "text" {
-		format.fail(unsupported(format.prefix+"type", "%q is not supported by this server, only \"text\" is", kind))
+		format.fail(unsupported(format.prefix+"type", "%.60q is not supported by this server, only \"text\" is", kind))
 	}
 	f.join(format)
 }
