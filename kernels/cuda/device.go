@@ -158,7 +158,7 @@ func (d *Device) Submit(p kernels.Program) {
 
 // run runs p and turns a panic into a fault.
 func (d *Device) run(p kernels.Program) (fault *kernels.Fault) {
-	d.ops.current, d.ops.front = "", front{}
+	d.ops.current, d.ops.front, d.ops.settled = "", front{}, false
 	defer func() {
 		if cause := recover(); cause != nil {
 			fault = newFault(d.ops.current, cause)

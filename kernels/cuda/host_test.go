@@ -47,6 +47,27 @@ func TestLayOut(t *testing.T) {
 	}
 }
 
+// Step kernels read rows early behind a library's product only where a kernel of this program has waited for Begin.
+func TestEarlyReads(t *testing.T) {
+	layer := kernels.State{Rings: kernels.Buffer{Addr: 512, Size: 1}}
+	o := &ops{}
+	if o.foreign(); o.calmFor(layer) != 0 {
+		t.Error("behind a library's product alone")
+	}
+	if o.waited(0); o.calmFor(layer) != 1 {
+		t.Error("not behind a product of ours")
+	}
+	if o.waited(512); o.calmFor(layer) != 0 {
+		t.Error("behind a step of the same layer")
+	}
+	if o.front = (front{}); o.calmFor(layer) != 0 {
+		t.Error("behind any other kernel")
+	}
+	if o.foreign(); o.calmFor(layer) != 1 {
+		t.Error("not behind a library's product later in the program")
+	}
+}
+
 // A fault is reported once, by the first wait for a ticket behind it.
 func TestFaultsInOrder(t *testing.T) {
 	var x tickets

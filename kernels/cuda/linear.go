@@ -158,7 +158,7 @@ func (o *ops) skinny(k linearParams, xSize, ySize int) {
 		launch(o, s.function, c, k)
 		k.x.addr += uint64(skinnyRows * int(k.x.stride) * xSize)
 		k.y.addr += uint64(skinnyRows * int(k.y.stride) * ySize)
-		o.front.calm = true
+		o.waited(0)
 	}
 }
 
@@ -193,6 +193,6 @@ func (o *ops) library(x, y kernels.Mat, w *weight, add bool) bool {
 		k.plans[shape] = plan
 	}
 	must(k.lt.Run(plan, o.dev.stream, addr(w.buf), addr(x.Buf), addr(y.Buf), add, k.workspace.Addr, ltWorkspace))
-	o.front = front{calm: true} // its kernels start when everything in front is done
+	o.foreign()
 	return true
 }

@@ -21,6 +21,7 @@ type ops struct {
 	current   string // operation that is being enqueued, for faults
 	capturing *graph // nil unless a program is being captured
 	front     front
+	settled   bool // see waited
 
 	dense    denseKernels
 	linear   linearKernels

@@ -240,6 +240,14 @@ type front struct {
 	rings uintptr // the rings and blocks of this layer
 }
 
+// waited notes a calm kernel, which waited before it let the next one start: what Begin wrote of the rows is there from here
+// on, whatever the kernels behind it do.
+func (o *ops) waited(rings uintptr) { o.front, o.settled = front{calm: true, rings: rings}, true }
+
+// foreign notes kernels of a library, which may let the next one start before they have waited themselves. Of what step
+// kernels read early, only the rows are written in the same program.
+func (o *ops) foreign() { o.front = front{calm: o.settled} }
+
 // calmFor is 1 if a step kernel may read the cursors and the layer's rings and blocks before it waits.
 func (o *ops) calmFor(s kernels.State) int32 {
 	return flag(o.front.calm && o.front.rings != s.Rings.Addr)

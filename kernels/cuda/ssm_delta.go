@@ -176,7 +176,7 @@ func (o *ops) deltaWhole(p kernels.Delta) {
 	s := fitting(&o.ssm.delta.whole[tokens][windowClass(p.State.Window.L)], o.ssm.choices.delta[tokens].pick(n).blocks, perKey)
 	k.row1, k.calm = int32(n), o.calmFor(p.State)
 	launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, n, p.Rows.T), k)
-	o.front = front{calm: true, rings: p.State.Rings.Addr}
+	o.waited(p.State.Rings.Addr)
 }
 
 // deltaStream computes a step's outputs from checkpoints and records, with the gated norm.
@@ -200,5 +200,5 @@ func (o *ops) deltaStream(p kernels.Delta) {
 		launch(o, f, c, k)
 		launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T), k)
 	})
-	o.front = front{calm: true, rings: p.State.Rings.Addr}
+	o.waited(p.State.Rings.Addr)
 }

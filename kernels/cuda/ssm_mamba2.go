@@ -119,7 +119,7 @@ func (o *ops) Mamba2Step(p kernels.Mamba2) {
 		o.mamba2Walk(p, modeStep)
 		o.mamba2Norm(p)
 	}
-	o.front = front{calm: true, rings: p.State.Rings.Addr}
+	o.waited(p.State.Rings.Addr)
 }
 
 // Mamba2Scan is the mixer for prefill rows.

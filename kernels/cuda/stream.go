@@ -72,5 +72,5 @@ func (o *ops) stream(k linearParams) {
 		c.Shared += uint32(ceil(int(k.k), streamCols) * streamCols * 4)
 	}
 	launch(o, f.function, c, k)
-	o.front.calm = true
+	o.waited(0)
 }
