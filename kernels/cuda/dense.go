@@ -114,12 +114,14 @@ func (o *ops) Activate(p kernels.Activate) {
 		x, y                   mat
 		cols, kind, wide, rows int32
 	}
-	k := params{matOf(p.X), matOf(p.Y), int32(p.Y.Cols), int32(p.Kind), wide(p.Y.Cols, p.X, p.Y), int32(p.Y.Rows)}
-	f, c := o.dense.activate, grid(ceil(p.Y.Cols, pieceCols), p.Y.Rows, 1, 256)
-	if k.wide == 1 && p.Y.Rows >= manyRows && o.dev.act == kernels.BF16 {
-		f, c = o.dense.activateMany, grid(ceil(p.Y.Cols, pieceCols), ceil(p.Y.Rows, activateRows), 1, 256)
+	f, each, aligned := o.dense.activate, 1, wide(p.Y.Cols, p.X, p.Y)
+	if aligned == 1 && p.Y.Rows >= manyRows && o.dev.act == kernels.BF16 {
+		f, each = o.dense.activateMany, activateRows
 	}
-	launch(o, f, c, k)
+	parts(p.Y.Rows, gridRows*each, func(from, n int) {
+		x, y := matOf(p.X.RowRange(from, n)), matOf(p.Y.RowRange(from, n))
+		launch(o, f, grid(ceil(p.Y.Cols, pieceCols), ceil(n, each), 1, 256), params{x, y, int32(p.Y.Cols), int32(p.Kind), aligned, int32(n)})
+	})
 }
 
 // AddGated adds gated rows.
@@ -132,15 +134,17 @@ func (o *ops) AddGated(p kernels.AddGated) {
 		gate, x, y             mat
 		cols, wide, gateF32, _ int32
 	}
-	k := params{x: matOf(p.X), y: matOf(p.Y), cols: int32(p.Y.Cols), wide: wide(p.Y.Cols, p.X, p.Y)}
-	if !p.Gate.Nil() {
-		if k.gate = matOf(p.Gate); p.Gate.DType == kernels.F32 {
-			k.gateF32 = 1
-		} else {
-			o.is(p.Gate, "Gate")
-		}
+	k := params{cols: int32(p.Y.Cols), wide: wide(p.Y.Cols, p.X, p.Y), gateF32: flag(p.Gate.DType == kernels.F32)}
+	if !p.Gate.Nil() && k.gateF32 == 0 {
+		o.is(p.Gate, "Gate")
 	}
-	launch(o, o.dense.addGated, grid(ceil(p.Y.Cols, pieceCols), p.Y.Rows, 1, 256), k)
+	parts(p.Y.Rows, gridRows, func(from, n int) {
+		k.x, k.y = matOf(p.X.RowRange(from, n)), matOf(p.Y.RowRange(from, n))
+		if !p.Gate.Nil() {
+			k.gate = matOf(p.Gate.RowRange(from, n))
+		}
+		launch(o, o.dense.addGated, grid(ceil(p.Y.Cols, pieceCols), n, 1, 256), k)
+	})
 }
 
 // GatherRows copies chosen rows.

@@ -91,7 +91,7 @@ func (o *ops) Experts(p kernels.Experts) {
 	// A pair's hidden values take four bytes at most, and there are its sums, its place and perhaps a tile.
 	hidden, sums := ceil(c.inner, 64)*64, ceil(p.Out.Cols, 64)*64
 	const fixed = 16 * (mostExperts + 16)
-	most := (expertsScratch - fixed) / (p.TopK * (4*hidden + 4*sums + 4 + 16))
+	most := min((expertsScratch-fixed)/(p.TopK*(4*hidden+4*sums+4+16)), gridRows)
 	if most == 0 {
 		panic(fmt.Errorf("cuda: experts of %d and %d columns: %w", c.inner, p.Out.Cols, kernels.ErrUnsupported))
 	}

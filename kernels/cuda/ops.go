@@ -131,6 +131,16 @@ func launch[P any](o *ops, f driver.Function, c driver.Config, p P) {
 	must(f.Launch(o.dev.stream, &c, unsafe.Pointer(&p), unsafe.Sizeof(p)))
 }
 
+// gridRows is the most blocks that a launch has in its second and third dimension.
+const gridRows = 1<<16 - 1
+
+// parts calls run for n rows, at most `most` at a time.
+func parts(n, most int, run func(from, n int)) {
+	for from := 0; from < n; from += most {
+		run(from, min(most, n-from))
+	}
+}
+
 func ceil(n, by int) int { return (n + by - 1) / by }
 
 // addr is a buffer's address as kernels take it; 0 if there is none.

@@ -25,6 +25,9 @@ func denseCases() []testcase {
 		add(fmt.Sprintf("norm add %dx%d", n[0], n[1]), func(b *bench) { normCase(b, n[0], n[1], true) })
 		add(fmt.Sprintf("activate %dx%d", n[0], n[1]), func(b *bench) { activateCase(b, n[0], n[1]) })
 	}
+	many := 1<<16 + 1 // a device may count blocks in 16 bits
+	add(fmt.Sprintf("activate %dx3", many), func(b *bench) { activateCase(b, many, 3) })
+	add(fmt.Sprintf("add gated %dx3", many), func(b *bench) { addGatedCase(b, many, 3) })
 	for _, t := range weightTypes {
 		for _, n := range [][3]int{{0, 4, 4}, {1, 1, 1}, {2, 3, 5}, {3, 63, 65}, {5, 127, 33}, {17, 130, 50}, {4, 256, 64}, {64, 96, 40}, {1, 515, 7}, {70, 320, 130}, {300, 136, 72}} {
 			add(fmt.Sprintf("linear %s %dx%dx%d", t, n[0], n[1], n[2]), func(b *bench) { linearCase(b, t, n[0], n[1], n[2]) })
