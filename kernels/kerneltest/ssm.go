@@ -39,16 +39,34 @@ func otherKinds() []layerKind {
 	}
 }
 
-// walkCases walks every window; together they are some thousand steps, or some hundred if short.
+// releasedKinds are heads as released models have them.
+func releasedKinds() []layerKind {
+	return []layerKind{
+		mamba2Kind(kernels.Mamba2Dims{Heads: 8, HeadDim: 80, State: 128, Groups: 2, Taps: 4}),
+		mamba2Kind(kernels.Mamba2Dims{Heads: 4, HeadDim: 64, State: 128, Groups: 1, Taps: 4}),
+		deltaKind(kernels.DeltaDims{KeyHeads: 2, ValueHeads: 4, KeyDim: 128, ValueDim: 128, Taps: 4}),
+	}
+}
+
+// walkCases walks every window, and released heads at those that kernels are made for; together they are some thousand
+// steps, or some hundred if short.
 func walkCases(short bool) []testcase {
 	steps := 60
 	if short {
 		steps = 10
 	}
 	var list []testcase
+	add := func(k layerKind, w kernels.Window) {
+		list = append(list, testcase{fmt.Sprintf("%s walk L%d T%d", k.name, w.L, w.T), func(b *bench) { newWalk(b, k, w).run(steps) }})
+	}
 	for _, k := range []layerKind{smallMamba2, smallDelta} {
 		for _, w := range windows(short) {
-			list = append(list, testcase{fmt.Sprintf("%s walk L%d T%d", k.name, w.L, w.T), func(b *bench) { newWalk(b, k, w).run(steps) }})
+			add(k, w)
+		}
+	}
+	for _, k := range releasedKinds() {
+		for _, w := range []kernels.Window{{L: 16, T: 1}, {L: 16, T: 4}, {L: 32, T: 8}} {
+			add(k, w)
 		}
 	}
 	return list
@@ -106,11 +124,7 @@ func ssmCases(short bool) []testcase {
 // releasedCases are steps and scans of heads as released models have them, at windows that kernels are made for.
 func releasedCases(short bool) []testcase {
 	var list []testcase
-	kinds := []layerKind{
-		mamba2Kind(kernels.Mamba2Dims{Heads: 8, HeadDim: 80, State: 128, Groups: 2, Taps: 4}),
-		mamba2Kind(kernels.Mamba2Dims{Heads: 4, HeadDim: 64, State: 128, Groups: 1, Taps: 4}),
-		deltaKind(kernels.DeltaDims{KeyHeads: 2, ValueHeads: 4, KeyDim: 128, ValueDim: 128, Taps: 4}),
-	}
+	kinds := releasedKinds()
 	for _, k := range append(kinds, mamba2Kind(kernels.Mamba2Dims{Heads: 2, HeadDim: 128, State: 128, Groups: 2, Taps: 4})) {
 		list = append(list,
 			testcase{k.name + " scan", func(b *bench) {
