@@ -33,6 +33,8 @@ type Device interface {
 	// Pack takes a weight as the checkpoint stores it; the device decides its own layout. The tensors' memory must
 	// stay valid where HostWeights says so.
 	Pack(WeightSpec) (Weight, error)
+	// Packed ends a series of Packs and gives back what they took besides the weights; a later Pack takes it again.
+	Packed() error
 	// HostWeights reports whether operations read weights where Pack found them, as the CPU does. Otherwise Pack has
 	// copied them when it returns.
 	HostWeights() bool

@@ -90,11 +90,14 @@ type Framed interface {
 
 func (f *Frame) frame() *Frame { return f }
 
-// Finish ends the loading of a model that was read from l: it takes the activation memory of batches of up to maxTokens
-// tokens, or is the error that l met.
+// Finish ends the loading of a model that was read from l, whose device has no more weights to pack, and takes the activation
+// memory of batches of up to maxTokens tokens; or it is the error that l met.
 func Finish(m Framed, l *Loader, s model.Spec, maxTokens int) error {
 	if l.err != nil {
 		return l.err
+	}
+	if err := l.dev.Packed(); err != nil {
+		return err
 	}
 	f := m.frame()
 	f.bytes = l.bytes

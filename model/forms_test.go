@@ -256,3 +256,33 @@ func TestForwardAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// packing is a device that notes in which order it is asked for weights.
+type packing struct {
+	kernels.Device
+	packs, packed, late int
+}
+
+func (p *packing) Pack(s kernels.WeightSpec) (kernels.Weight, error) {
+	p.packs++
+	p.late += p.packed
+	return p.Device.Pack(s)
+}
+
+func (p *packing) Packed() error {
+	p.packed++
+	return p.Device.Packed()
+}
+
+// TestLoadEndsPacking: a device hears once, behind the last weight, that it may give back what packing took.
+func TestLoadEndsPacking(t *testing.T) {
+	for _, name := range goldenNames[:6] {
+		g, p := openGolden(t, name), &packing{Device: ref.New()}
+		if _, err := g.config.Load(p, g.source, 8); err != nil {
+			t.Fatal(err)
+		}
+		if p.packs == 0 || p.packed != 1 || p.late != 0 {
+			t.Errorf("%s: %d weights, %d of them behind the %d calls of Packed", name, p.packs, p.late, p.packed)
+		}
+	}
+}

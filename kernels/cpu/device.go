@@ -92,6 +92,9 @@ func (d *Device) StateSupport(p kernels.Precision) error { return p.Validate() }
 // HostWeights is true: operations read the tensors' memory.
 func (d *Device) HostWeights() bool { return true }
 
+// Packed has nothing to give back.
+func (d *Device) Packed() error { return nil }
+
 // AllocHost returns host memory; any will do for copies on this device. It is valid until Close.
 func (d *Device) AllocHost(bytes int64) ([]byte, error) {
 	if bytes < 0 {

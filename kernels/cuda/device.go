@@ -110,7 +110,10 @@ func (d *Device) MemoryFree() int64 {
 }
 
 // MemoryTaken is the bytes on the device and of pinned memory that were asked for and not freed, by the device's own books.
-func (d *Device) MemoryTaken() (device, pinned int64) { return d.memory.taken() }
+func (d *Device) MemoryTaken() (device, pinned int64) {
+	device, pinned = d.memory.taken()
+	return device, pinned + d.packer.taken()
+}
 
 // Alloc returns zeroed memory, 256-byte aligned; zero bytes give a nil buffer.
 func (d *Device) Alloc(bytes int64) (kernels.Buffer, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -86,12 +87,15 @@ func (m *memory) allocHost(bytes int64) ([]byte, error) {
 	return b, nil
 }
 
+// hosted is all pinned memory; parts that could not be opened are nil.
+func (m *memory) hosted() [][]byte { return append(slices.Clip(m.pinned), m.staging, m.trouble.word) }
+
 // taken is what was asked for and not freed.
 func (m *memory) taken() (device, pinned int64) {
 	for _, bytes := range m.blocks {
 		device += bytes
 	}
-	for _, b := range m.pinned {
+	for _, b := range m.hosted() {
 		pinned += int64(len(b))
 	}
 	return device, pinned
@@ -126,7 +130,7 @@ func (m *memory) close() error {
 	for p := range m.blocks {
 		list = append(list, driver.Free(p))
 	}
-	for _, p := range append(m.pinned, m.staging, m.trouble.word) {
+	for _, p := range m.hosted() {
 		if p != nil {
 			list = append(list, driver.FreeHost(p))
 		}

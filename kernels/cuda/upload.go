@@ -144,7 +144,17 @@ func (w *packWorker) open() (err error) {
 	return nil
 }
 
-// close frees what the workers took; the stream has nothing to do any more.
+// taken is the bytes of pinned memory.
+func (k *packer) taken() (bytes int64) {
+	for _, w := range k.workers {
+		for _, b := range w.pinned {
+			bytes += int64(len(b))
+		}
+	}
+	return bytes
+}
+
+// close frees what the workers took, which a later copy takes again; the stream has nothing to do any more.
 func (k *packer) close() error {
 	var list []error
 	for _, w := range k.workers {

@@ -28,13 +28,26 @@ func TestPieces(t *testing.T) {
 }
 
 // TestPackManyPieces: weights of more pieces than all workers have, several in a row, whose tensors are overwritten as soon
-// as Pack returns.
+// as Pack returns. Between two of them, and in the end, the pinned pieces are given back.
 func TestPackManyPieces(t *testing.T) {
 	dev := openFor(t, kernels.BF16).(*Device)
 	defer dev.Close()
 	type packed struct {
 		w    *weight
 		want []byte
+	}
+	_, before := dev.MemoryTaken()
+	givenBack := func() {
+		t.Helper()
+		if _, pinned := dev.MemoryTaken(); pinned <= before {
+			t.Errorf("%d bytes of pinned memory while weights are packed, %d before", pinned, before)
+		}
+		if err := dev.Packed(); err != nil {
+			t.Fatal(err)
+		}
+		if _, pinned := dev.MemoryTaken(); pinned != before {
+			t.Errorf("%d bytes of pinned memory behind the weights, %d before", pinned, before)
+		}
 	}
 	var all []packed
 	for i, shape := range [][2]int{{9000, 2560}, {70000, 129}, {1, 64}, {3, pieceBytes / 2}, {40000, 1024}} {
@@ -49,7 +62,11 @@ func TestPackManyPieces(t *testing.T) {
 		all = append(all, packed{w, append(padded(first.Data, rows, int(w.stride)), padded(second.Data, rows, int(w.stride))...)})
 		clear(first.Data)
 		clear(second.Data)
+		if i == 2 {
+			givenBack()
+		}
 	}
+	givenBack()
 	for _, p := range all {
 		got := make([]byte, p.w.buf.Size)
 		dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) { o.Download(got, p.w.buf) }))

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -52,6 +53,16 @@ func (d *Device) Pack(s kernels.WeightSpec) (kernels.Weight, error) {
 		return nil, fmt.Errorf("cuda: weight %s: %w", s.Name, err)
 	}
 	return w, nil
+}
+
+// Packed waits for the copies and frees the pinned memory that they went through.
+func (d *Device) Packed() error {
+	d.use()
+	defer runtime.UnlockOSThread()
+	if err := errors.Join(d.stream.Synchronize(), d.packer.close()); err != nil {
+		return fmt.Errorf("cuda: after packing weights: %w", err)
+	}
+	return nil
 }
 
 func (d *Device) pack(s kernels.WeightSpec) (*weight, error) {

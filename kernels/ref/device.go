@@ -43,6 +43,9 @@ func (d *Device) StateSupport(p kernels.Precision) error { return p.Validate() }
 // HostWeights is false: Pack widens into memory of its own.
 func (d *Device) HostWeights() bool { return false }
 
+// Packed has nothing to give back.
+func (d *Device) Packed() error { return nil }
+
 // AllocHost returns ordinary memory: copies are synchronous.
 func (d *Device) AllocHost(bytes int64) ([]byte, error) {
 	if bytes < 0 || bytes > d.MemoryFree() {
