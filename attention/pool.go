@@ -66,7 +66,7 @@ func NewPool(dev kernels.Device, c PoolConfig) (*Pool, error) {
 	var err error
 	if n := int64(c.Pages) * c.PageBytes(); n > 0 {
 		if p.pages, err = dev.Alloc(n); err != nil {
-			return nil, fmt.Errorf("attention pool: %d pages: %w", c.Pages, err)
+			return nil, fmt.Errorf("attention pool: %d KV pages (--num-kv-blocks): %w", c.Pages, err)
 		}
 	}
 	if p.table, err = dev.Alloc(int64(c.Slots) * int64(c.TableStride()) * 4); err != nil {

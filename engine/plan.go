@@ -152,7 +152,7 @@ func (p *Plan) limits(shape model.Spec, o Options) error {
 		{"--block-size", o.PageTokens, 1 << 12},
 		{"--num-kv-blocks", o.KVBlocks, largestPoolCount},
 		{"--num-state-blocks", o.StateBlocks, largestPoolCount},
-		{"--replayssm-buffer-len", o.Window, LargestWindow},
+		{"--replayssm-buffer-len", o.Window, ssm.MaxWindow},
 		{"--speculative-config num_speculative_tokens", o.Drafts, spec.MaxDepth},
 	} {
 		if c.n < 0 || c.n > c.limit {
@@ -170,9 +170,6 @@ func (p *Plan) limits(shape model.Spec, o Options) error {
 	}
 	return nil
 }
-
-// LargestWindow bounds --replayssm-buffer-len, in records.
-const LargestWindow = 1 << 12
 
 // AutoWindow is the replay window of --replayssm-buffer-len auto, in records, for steps of up to t tokens.
 func AutoWindow(t int) int {
@@ -284,7 +281,8 @@ func (p *Plan) pages(o Options, budget int64) error {
 		p.KV.Pages = int(min(int64(full)*int64(p.MaxSeqs), max(budget, 0)/max(page, 1)-1)) // besides the null page
 	}
 	if p.KV.Pages < 1 {
-		return fmt.Errorf("no memory is left for a KV page of %s", bytesText(page))
+		return fmt.Errorf("no memory is left for a KV page of %s: state blocks take %s and replay rings %s (--num-state-blocks, --max-num-seqs)",
+			bytesText(page), bytesText(p.StateBytes), bytesText(p.RingBytes))
 	}
 	if p.KV.Pages < full {
 		fits := p.KV.Pages*tokens - ahead

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"reprise/internal/plainjson"
 )
 
 // config is what is used of tokenizer_config.json.
@@ -32,7 +34,7 @@ func parseConfig(data []byte) (*config, error) {
 		ChatTemplate json.RawMessage            `json:"chat_template"`
 		AddedTokens  map[string]json.RawMessage `json:"added_tokens_decoder"`
 	}
-	if err := json.Unmarshal(data, &file); err != nil {
+	if err := plainjson.Decode(data, &file, false); err != nil {
 		return nil, err
 	}
 	var err error
@@ -103,7 +105,7 @@ func parseAddedDecoder(entries map[string]json.RawMessage) ([]addedToken, error)
 	var tokens []addedToken
 	for key, data := range entries {
 		var token addedToken
-		if err := json.Unmarshal(data, &token); err != nil {
+		if err := plainjson.Decode(data, &token, false); err != nil {
 			return nil, fmt.Errorf("%q: %w", key, err)
 		}
 		id, err := strconv.Atoi(key)

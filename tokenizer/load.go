@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+
+	"reprise/internal/plainjson"
 )
 
 // Limits on files, so that a broken or hostile one costs bounded memory and time.
@@ -123,9 +125,7 @@ func build(data []byte, more []addedToken) (*Tokenizer, error) {
 
 // decodeStrict reads a small JSON value into v; fields that v does not have are errors.
 func decodeStrict(data []byte, v any) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	return decoder.Decode(v)
+	return plainjson.Decode(data, v, true)
 }
 
 func absent(data []byte) bool {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"reprise/internal/plainjson"
 )
 
 // loadPipeline reads the sections that are the same for every vocabulary.
@@ -35,7 +37,7 @@ func typeOf(data []byte) (string, error) {
 	if absent(data) {
 		return "", fmt.Errorf("missing")
 	}
-	if err := json.Unmarshal(data, &section); err != nil {
+	if err := plainjson.Decode(data, &section, false); err != nil {
 		return "", err
 	}
 	return section.Type, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -39,3 +40,26 @@ func (c counts) String() string {
 
 // Type implements pflag.Value.
 func (c counts) Type() string { return "N,N" }
+
+// chances is a flag of a list of numbers; what they may be is checked where they are used.
+type chances []float64
+
+// Set implements pflag.Value.
+func (c *chances) Set(text string) error {
+	var out []float64
+	for field := range strings.SplitSeq(text, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+		if err != nil {
+			return errors.New("must be probabilities from 0 to 1, with commas between them")
+		}
+		out = append(out, v)
+	}
+	*c = out
+	return nil
+}
+
+// String implements pflag.Value.
+func (*chances) String() string { return "" }
+
+// Type implements pflag.Value.
+func (*chances) Type() string { return "P,P" }

@@ -69,7 +69,7 @@ func engineCommand(args []string) error {
 	fs.IntVar(&f.prefill, "prefill-len", 2048, "tokens of the prompt whose computation is timed; 0 = none")
 	fs.IntVar(&f.context, "context", 0, "prompts of so many tokens that are declared to be computed: the caches hold made-up numbers; 0 = computed prompts of --prompt-len")
 	fs.Float64Var(&f.tokens, "accept-tokens", 0, "accept drafts by a seeded coin, so many tokens a step on average; 0 = as the model says")
-	fs.Float64SliceVar(&f.chances, "accept", nil, "accept drafts by a seeded coin: the probability at each position, if those before were accepted")
+	fs.Var((*chances)(&f.chances), "accept", "accept drafts by a seeded coin: the probability at each position, if those before were accepted")
 	fs.IntVar(&f.repeats, "repeats", 5, "runs of each line; the median counts")
 	fs.BoolVar(&f.json, "json", false, "one JSON object a row")
 	fs.BoolVar(&f.breakdown, "breakdown", false, "instead of requests: what each kind of operation adds to a step")
@@ -158,6 +158,9 @@ func (f *engineFlags) run() error {
 		return err
 	}
 	defer loaded.Close()
+	if err := f.fits(loaded); err != nil {
+		return err
+	}
 	for _, w := range loaded.Warnings {
 		fmt.Fprintln(os.Stderr, w)
 	}
@@ -187,6 +190,21 @@ func (f *engineFlags) run() error {
 		return err
 	}
 	r.table.flush()
+	return nil
+}
+
+// fits refuses what this engine cannot measure.
+func (f *engineFlags) fits(loaded *cli.Loaded) error {
+	plan := loaded.Engine.Plan()
+	most := min(plan.MaxSeqs, plan.SSM.Blocks-1)
+	switch n := slices.Max(f.batches); {
+	case n > most:
+		return cli.Usagef("--batch %d: %d sequences run at once (--max-num-seqs, --num-state-blocks)", n, most)
+	case f.prefill > 0 && f.prompts > most:
+		return cli.Usagef("--prefill-prompts %d: %d sequences run at once (--max-num-seqs, --num-state-blocks)", f.prompts, most)
+	case f.breakdown && !loaded.Device.Graphs():
+		return cli.Usagef("--breakdown needs a GPU: %s captures no steps", loaded.Device.Name())
+	}
 	return nil
 }
 
@@ -331,6 +349,12 @@ func (r *engineRun) once(n int, seed uint64, plain bool) (tokens, seconds, perSt
 		}
 	}
 	after := e.Stats()
+	switch {
+	case after.Preemptions > before.Preemptions:
+		return 0, 0, 0, fmt.Errorf("--batch %d: KV pages for %d sequences at once ran out (--num-kv-blocks, --prompt-len, --output-len)", n, n)
+	case tokens == 0:
+		return 0, 0, 0, fmt.Errorf("--batch %d: some sequences ended before all had begun; a longer --output-len or larger --max-num-batched-tokens", n)
+	}
 	perStep = 1
 	if rows := after.StepRows - before.StepRows; rows > 0 {
 		perStep = float64(after.StepTokens-before.StepTokens) / float64(rows)

@@ -4,11 +4,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
-	"github.com/spf13/pflag"
+	"reprise/cmd/internal/cli"
 )
 
 const usage = `usage: bench COMMAND [flags]
@@ -24,15 +22,7 @@ bench COMMAND --help lists the flags; --json prints one JSON object a row
 
 var commands = map[string]func(args []string) error{"kernels": kernelsCommand, "engine": engineCommand, "kl": klCommand, "serve": serveCommand}
 
-func main() {
-	if err := run(os.Args[1:]); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return
-		}
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { cli.Main("bench", run) }
 
 func run(args []string) error {
 	if len(args) == 0 || args[0] == "--help" || args[0] == "-h" || args[0] == "help" {
@@ -41,7 +31,7 @@ func run(args []string) error {
 	}
 	command, ok := commands[args[0]]
 	if !ok {
-		return fmt.Errorf("unknown command %q\n\n%s", args[0], usage)
+		return cli.Usagef("unknown command %q: kernels, engine, kl or serve (bench --help says more)", args[0])
 	}
 	return command(args[1:])
 }

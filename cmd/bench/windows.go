@@ -14,6 +14,7 @@ import (
 	"reprise/kernels"
 	"reprise/kernels/kernelbench"
 	"reprise/spec"
+	"reprise/ssm"
 )
 
 // windowFlags choose a sweep over replay windows instead of the table of operations.
@@ -24,7 +25,7 @@ type windowFlags struct {
 }
 
 func (f *windowFlags) register(fs *pflag.FlagSet) {
-	fs.Var(counts{&f.windows, engine.LargestWindow}, "windows", "replay windows to compare: mean time of the recurrent steps over whole windows, in every state format; the list takes an equals sign, without one 8,16,24,32,64 (default: none)")
+	fs.Var(counts{&f.windows, ssm.MaxWindow}, "windows", "replay windows to compare: mean time of the recurrent steps over whole windows, in every state format; the list takes an equals sign, without one 8,16,24,32,64 (default: none)")
 	fs.Lookup("windows").NoOptDefVal = "8,16,24,32,64"
 	f.tokens = []int{1, 2, 4, 8}
 	fs.Var(counts{&f.tokens, 1 + spec.MaxDepth}, "window-tokens", "tokens a step of that sweep")

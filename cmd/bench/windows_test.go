@@ -38,9 +38,9 @@ func TestWindowSheet(t *testing.T) {
 // TestKernelsRefuses: one line that names what is wrong, and no empty table.
 func TestKernelsRefuses(t *testing.T) {
 	for line, words := range map[string]string{
-		"--windows=0":                              "from 1 to 4096",
+		"--windows=0":                              "from 1 to 1024",
 		"--windows=x":                              "whole numbers",
-		"--windows=4097":                           "from 1 to 4096",
+		"--windows=1025":                           "from 1 to 1024",
 		"--windows 8,16":                           "--windows=8,16",
 		"foo":                                      "unexpected argument",
 		"--windows --window-rows -1":               "--window-rows",
@@ -54,8 +54,8 @@ func TestKernelsRefuses(t *testing.T) {
 		"--match zzz":                              "--match",
 		"--windows --match zzz":                    "--match",
 		"--windows=2,4 --match T=8":                "--match",
-		"--windows=4096 --window-rows 4096":        "GB are free",
-		"--windows=4096 --window-rows 4096 --json": "GB are free",
+		"--windows=1024 --window-rows 4096":        "GB are free",
+		"--windows=1024 --window-rows 4096 --json": "GB are free",
 	} {
 		err := kernelsCommand(append([]string{"--device", "cpu", "--skip-check"}, strings.Fields(line)...))
 		if err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "strconv") {

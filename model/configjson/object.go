@@ -236,12 +236,12 @@ func number(v any) (float64, bool) {
 
 // show is a value as an error message has room for it.
 func show(v any) string {
-	s := fmt.Sprint(v)
-	if text, ok := v.(string); ok {
-		s = strconv.Quote(text)
+	text, err := json.Marshal(v)
+	if err != nil {
+		text = fmt.Append(nil, v)
 	}
-	if len(s) > 40 {
-		s = s[:40] + "..."
+	if len(text) > 40 {
+		text = append(text[:40:40], "..."...)
 	}
-	return s
+	return string(text)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"reprise/internal/plainjson"
 )
 
 // MaxBytes is the largest file that is read: real ones have at most 1 MB.
@@ -23,7 +25,7 @@ func parse(name string, data []byte) (*Object, error) {
 	d.UseNumber()
 	var values map[string]any
 	if err := d.Decode(&values); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, plainjson.Explain(err))
 	}
 	if values == nil {
 		return nil, fmt.Errorf("%s: null is not an object", name)

@@ -56,12 +56,16 @@ func TestWrongCommandLines(t *testing.T) {
 	for line, words := range map[string]string{
 		"--gpu-memory-utilization 1.5": "(0, 1]", "--gpu-memory-utilization NaN": "(0, 1]", "--max-logprobs -2": "-1", "--max-step-ratio 1": "1.1", "--max-step-ratio NaN": "1.1", "--swap-space -1": "GiB",
 		"--speculative-config {": "speculative", `--speculative-config {"method":"medusa","num_speculative_tokens":1}`: "medusa",
-		`--speculative-config {"method":"mtp"}`: "num_speculative_tokens", `--speculative-config {"method":"mtp","num_speculative_tokens":99}`: "15",
+		`--speculative-config {"method":"mtp"}`: "num_speculative_tokens", `--speculative-config {"method":"mtp","num_speculative_tokens":8}`: "from 0 to 7",
 		`--speculative-config {"method":"mtp","num_speculative_tokens":1,"typo":1}`:    "typo",
+		`--speculative-config {"num_speculative_tokens":1}`:                            "method must be given",
+		`--speculative-config {"method":"mtp","num_speculative_tokens":1}{}`:           "more behind",
+		`--speculative-config {"method":"mtp","num_speculative_tokens":1.5}`:           "num_speculative_tokens must be a whole number, not 1.5",
 		`--speculative-config {"method":"mtp","model":"x","num_speculative_tokens":1}`: "draft model",
 
 		`--speculative-config {"method":"mtp","num_speculative_tokens":1,"draft_vocab_size":0}`:   "draft_vocab_size 0",
-		`--speculative-config {"method":"ngram","num_speculative_tokens":1,"draft_vocab_size":9}`: "draft_vocab_size 9",
+		`--speculative-config {"method":"ngram","num_speculative_tokens":1,"draft_vocab_size":9}`: "draft_vocab_size 9: only method mtp",
+		`--speculative-config {"method":"mtp","num_speculative_tokens":1,"draft_vocab_size":"x"}`: "draft_vocab_size must be a whole number, not a string",
 	} {
 		m, err := parse(strings.Fields(line)...)
 		if err == nil {

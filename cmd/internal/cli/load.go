@@ -13,6 +13,7 @@ import (
 	"reprise/chat"
 	"reprise/demo"
 	"reprise/engine"
+	"reprise/internal/plainjson"
 	"reprise/kernels"
 	"reprise/kernels/cpu"
 	"reprise/kernels/cuda"
@@ -164,7 +165,9 @@ func (l *Loaded) text(folder *weights.Folder) error {
 	var err error
 	switch {
 	case m.tokenizer != "" && m.tokenizer != m.Model:
-		l.Tokenizer, err = tokenizer.LoadFS(os.DirFS(m.tokenizer))
+		if l.Tokenizer, err = tokenizer.LoadFS(os.DirFS(m.tokenizer)); err != nil {
+			return fmt.Errorf("--tokenizer %s: %w", m.tokenizer, err)
+		}
 	case folder.Tokenizer == nil:
 		return fmt.Errorf("%s has no tokenizer.json (--skip-tokenizer-init serves token ids)", folder.Name)
 	default:
@@ -214,7 +217,7 @@ func (l *Loaded) templateKwargs() error {
 	}
 	l.kwargs = []byte(l.model.templateKwargs)
 	if _, err := chat.ParseKwargs(l.kwargs); err != nil {
-		return Usagef("%s: %v", flag, err)
+		return Usagef("%s: %s", flag, strings.TrimPrefix(err.Error(), "chat_template_kwargs: "))
 	}
 	return nil
 }
@@ -239,14 +242,12 @@ func (l *Loaded) generation(folder *weights.Folder) ([]int32, error) {
 	vocab := config.Spec().Vocab
 	var file, extra generationConfig
 	if folder.GenerationConfig != nil {
-		if err := json.Unmarshal(folder.GenerationConfig, &file); err != nil {
+		if err := plainjson.Decode(folder.GenerationConfig, &file, false); err != nil {
 			return nil, fmt.Errorf("%s/generation_config.json: %w", folder.Name, err)
 		}
 	}
 	if text := l.model.generationExtra; text != "" {
-		d := json.NewDecoder(strings.NewReader(text))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&extra); err != nil {
+		if err := plainjson.Decode([]byte(text), &extra, true); err != nil {
 			return nil, Usagef("--override-generation-config: %v", err)
 		}
 	}
@@ -298,8 +299,8 @@ func (g *generationConfig) eos(name string) ([]int32, error) {
 		return []int32{one}, nil
 	}
 	var list []int32
-	if err := json.Unmarshal(g.EOS, &list); err != nil {
-		return nil, fmt.Errorf("%s/generation_config.json: eos_token_id: %w", name, err)
+	if json.Unmarshal(g.EOS, &list) != nil {
+		return nil, fmt.Errorf("%s/generation_config.json: eos_token_id must be a token id or a list of them, not %.40s", name, g.EOS)
 	}
 	return list, nil
 }

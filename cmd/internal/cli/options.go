@@ -1,14 +1,13 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/json"
 	"log/slog"
 	"math"
 	"os"
 	"strings"
 
 	"reprise/engine"
+	"reprise/internal/plainjson"
 	"reprise/kernels"
 	"reprise/spec"
 )
@@ -78,20 +77,18 @@ type speculativeConfig struct {
 	MaxMatch int    `json:"prompt_lookup_max"`
 }
 
-const maxDrafts = 15
-
 func (m *Model) speculation(o *engine.Options) error {
 	const flag = "--speculative-config"
 	if m.speculative == "" || m.speculative == "null" {
 		return nil
 	}
 	var c speculativeConfig
-	d := json.NewDecoder(bytes.NewReader([]byte(m.speculative)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
+	if err := plainjson.Decode([]byte(m.speculative), &c, true); err != nil {
 		return Usagef("%s: %v", flag, err)
 	}
 	switch {
+	case c.Method == "":
+		return Usagef("%s: method must be given (supported: mtp, ngram)", flag)
 	case c.Method == "ngram":
 		o.DraftMethod = spec.NGram
 	case c.Method == "mtp" || strings.HasSuffix(c.Method, "_mtp"): // vLLM has a name for each family
@@ -102,14 +99,17 @@ func (m *Model) speculation(o *engine.Options) error {
 	if c.Model != "" {
 		return Usagef("%s: a draft model is not supported; mtp is part of the checkpoint", flag)
 	}
-	if c.Tokens == nil || *c.Tokens < 0 || *c.Tokens > maxDrafts {
-		return Usagef("%s: num_speculative_tokens must be given, from 0 to %d", flag, maxDrafts)
+	if c.Tokens == nil || *c.Tokens < 0 || *c.Tokens > spec.MaxDepth {
+		return Usagef("%s: num_speculative_tokens must be given, from 0 to %d", flag, spec.MaxDepth)
 	}
 	if c.MinMatch < 0 || c.MaxMatch < 0 {
 		return Usagef("%s: prompt_lookup_min and prompt_lookup_max must not be negative", flag)
 	}
-	if c.Vocab != nil && (*c.Vocab < 1 || *c.Vocab > math.MaxInt32 || o.DraftMethod != spec.MTPHead) {
-		return Usagef("%s: draft_vocab_size %d: the number of tokens that method mtp drafts among, 1 or more", flag, *c.Vocab)
+	if c.Vocab != nil && o.DraftMethod != spec.MTPHead {
+		return Usagef("%s: draft_vocab_size %d: only method mtp can draft among fewer tokens than all", flag, *c.Vocab)
+	}
+	if c.Vocab != nil && (*c.Vocab < 1 || *c.Vocab > math.MaxInt32) {
+		return Usagef("%s: draft_vocab_size %d: must be 1 or more tokens", flag, *c.Vocab)
 	}
 	if c.Vocab != nil {
 		o.DraftVocab = *c.Vocab

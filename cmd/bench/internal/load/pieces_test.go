@@ -253,7 +253,7 @@ func TestPromptFiles(t *testing.T) {
 		t.Errorf("%+v %+v %+v", a, b, c)
 	}
 	for text, words := range map[string]string{
-		"": "no prompts", "[]": "no prompts", "[1]": "entry 1", "[": "EOF", `{"prompt":""}`: "line 1", `{"prompt":{}}`: "line 1", "{\"text\":\"a\"}\n{}": "line 2",
+		"": "no prompts", "[]": "no prompts", "[1]": "entry 1", "[": "its end is missing", `{"prompt":""}`: "line 1", `{"prompt":{}}`: "line 1", "{\"text\":\"a\"}\n{}": "line 2",
 		`{"prompt":[1.5]}`: "line 1", `{"prompt":"a","max_tokens":99999999999}`: "max_tokens", `{"x":1}`: "no prompt", "a\x00b": "no text",
 	} {
 		if _, err := ReadPrompts(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), words) {

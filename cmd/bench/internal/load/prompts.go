@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"reprise/internal/plainjson"
 )
 
 // ReadPrompts reads prompts: a JSON array of objects, JSON lines, or else one prompt a line. An object has one of
@@ -55,7 +57,7 @@ func ReadPrompts(r io.Reader) ([]Job, error) {
 func promptArray(r io.Reader) ([]Job, error) {
 	var entries []json.RawMessage
 	if err := json.NewDecoder(r).Decode(&entries); err != nil {
-		return nil, err
+		return nil, plainjson.Explain(err)
 	}
 	var jobs []Job
 	for i, e := range entries {
@@ -81,7 +83,7 @@ type promptFields struct {
 
 func promptObject(line []byte) (Job, error) {
 	var in promptFields
-	if err := json.Unmarshal(line, &in); err != nil {
+	if err := plainjson.Decode(line, &in, false); err != nil {
 		return Job{}, err
 	}
 	f := &in
@@ -101,11 +103,11 @@ func (p *Prompt) read(f *promptFields) error {
 	case len(f.Messages) > 0 && f.Messages[0] == '[':
 		p.Messages = f.Messages
 	case len(f.Prompt) > 0 && f.Prompt[0] == '[':
-		if err := json.Unmarshal(f.Prompt, &p.IDs); err != nil {
+		if err := plainjson.Decode(f.Prompt, &p.IDs, false); err != nil {
 			return fmt.Errorf("prompt: %w", err)
 		}
 	case len(f.Prompt) > 0:
-		if err := json.Unmarshal(f.Prompt, &p.Text); err != nil {
+		if err := plainjson.Decode(f.Prompt, &p.Text, false); err != nil {
 			return fmt.Errorf("prompt: %w", err)
 		}
 	case len(f.Turns) > 0:

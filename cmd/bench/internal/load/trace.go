@@ -3,7 +3,6 @@ package load
 import (
 	"bufio"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"reprise/internal/plainjson"
 )
 
 // TraceRow is a request of a trace.
@@ -111,7 +112,7 @@ func mooncake(r io.Reader) ([]TraceRow, error) {
 			Output    int      `json:"output_length"`
 			Hashes    []int    `json:"hash_ids"`
 		}
-		if err := json.Unmarshal(line, &in); err != nil {
+		if err := plainjson.Decode(line, &in, false); err != nil {
 			return fmt.Errorf("not a JSON object with timestamp, input_length and output_length: %w", err)
 		}
 		if in.Timestamp == nil {
