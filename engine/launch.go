@@ -68,6 +68,26 @@ func (e *Engine) launch() bool {
 	l := e.lanes[e.next]
 	e.chooseDepth()
 	e.sched.SetMixedPrefill(e.pace.budget())
+	if !e.schedule(l) {
+		return false
+	}
+	if !l.work.Empty() {
+		e.dev.Submit(l.work)
+	}
+	e.admit(&l.plan)
+	e.fill(l)
+	e.enqueue(l)
+	l.ticket, l.busy, l.queued = e.dev.Mark(), true, e.lanes[1-e.next].busy
+	e.sched.Commit(&l.plan)
+	e.pace.launched(len(l.plan.Steps), l.plan.PrefillTokens())
+	e.verifyNext(l)
+	e.next = 1 - e.next
+	return true
+}
+
+// schedule plans a step that there is memory for: with one draft a row, or without some requests, if it must. It reports
+// whether there is anything to do.
+func (e *Engine) schedule(l *lane) bool {
 	for {
 		e.sched.Schedule(&l.plan)
 		if l.plan.Empty() {
@@ -80,15 +100,14 @@ func (e *Engine) launch() bool {
 			err = e.prepare(l)
 		}
 		if err == nil {
-			break
+			return true
 		}
 		e.relieve(&l.plan, err)
 	}
-	if !l.work.Empty() {
-		e.dev.Submit(l.work)
-	}
-	e.admit(&l.plan)
-	e.fill(l)
+}
+
+// enqueue runs a filled step: what was captured for as many rows, or the same programs directly.
+func (e *Engine) enqueue(l *lane) {
 	g := e.graph(l)
 	if g != nil {
 		l.pad(g.rows)
@@ -111,12 +130,6 @@ func (e *Engine) launch() bool {
 	default:
 		e.dev.Submit(l.draft)
 	}
-	l.ticket, l.busy, l.queued = e.dev.Mark(), true, e.lanes[1-e.next].busy
-	e.sched.Commit(&l.plan)
-	e.pace.launched(len(l.plan.Steps), l.plan.PrefillTokens())
-	e.verifyNext(l)
-	e.next = 1 - e.next
-	return true
 }
 
 // prepare asks for the memory of every row.

@@ -14,37 +14,27 @@ import (
 	"reprise/kernels/kerneltest"
 )
 
+type kernelsFlags struct {
+	model           cli.Model
+	match           string
+	repeats         int
+	json, unchecked bool
+	sweep           windowFlags
+}
+
 func kernelsCommand(args []string) error {
-	var model cli.Model
-	flags := cli.NewFlags("bench kernels", "usage: bench kernels [flags]\n\nOf the flags that say how a model runs, --device and --dtype count.\n")
-	model.Register(flags)
-	match := flags.String("match", "", "only rows whose operation and shape contain this text")
-	repeats := flags.Int("repeats", 5, "runs of each case; the median counts")
-	asJSON := flags.Bool("json", false, "one JSON object a row")
-	unchecked := flags.Bool("skip-check", false, "do not run the conformance suite first; rows are then marked unchecked")
-	sweep := windowFlags{}
-	sweep.register(flags)
-	rest, err := cli.Parse(flags, args)
+	f, err := parseKernels(args)
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(rest) > 0:
-		return cli.Usagef("unexpected argument %q (a list of windows takes an equals sign: --windows=8,16)", rest[0])
-	case *repeats < 1:
-		return cli.Usagef("--repeats %d must be 1 or more", *repeats)
-	}
-	if err := sweep.check(); err != nil {
-		return err
-	}
 	options := kernelbench.Options{
-		Repeats: *repeats,
-		Match:   func(op, shape string) bool { return strings.Contains(op+" "+shape, *match) },
+		Repeats: f.repeats,
+		Match:   func(op, shape string) bool { return strings.Contains(op+" "+shape, f.match) },
 	}
-	if len(sweep.windows) == 0 && !options.Any() {
-		return nothingMatches(*match)
+	if len(f.sweep.windows) == 0 && !options.Any() {
+		return nothingMatches(f.match)
 	}
-	dev, why, err := model.OpenDevice()
+	dev, why, err := f.model.OpenDevice()
 	if err != nil {
 		return err
 	}
@@ -52,22 +42,48 @@ func kernelsCommand(args []string) error {
 		fmt.Fprintln(os.Stderr, why)
 	}
 	defer dev.Close()
-	if !*unchecked {
+	if !f.unchecked {
 		fmt.Fprintln(os.Stderr, "conformance suite ...")
 		if failures := kerneltest.Failures(dev); len(failures) > 0 {
 			return fmt.Errorf("the device computes wrong, so no figures: %d failures, first: %s", len(failures), failures[0])
 		}
 	}
-	if len(sweep.windows) > 0 {
-		return sweep.run(dev, *match, *repeats, *asJSON, *unchecked)
+	if len(f.sweep.windows) > 0 {
+		return f.sweep.run(dev, f.match, f.repeats, f.json, f.unchecked)
 	}
+	return f.table(dev, options)
+}
+
+func parseKernels(args []string) (*kernelsFlags, error) {
+	f := &kernelsFlags{}
+	flags := cli.NewFlags("bench kernels", "usage: bench kernels [flags]\n\nOf the flags that say how a model runs, --device and --dtype count.\n")
+	f.model.Register(flags)
+	flags.StringVar(&f.match, "match", "", "only rows whose operation and shape contain this text")
+	flags.IntVar(&f.repeats, "repeats", 5, "runs of each case; the median counts")
+	flags.BoolVar(&f.json, "json", false, "one JSON object a row")
+	flags.BoolVar(&f.unchecked, "skip-check", false, "do not run the conformance suite first; rows are then marked unchecked")
+	f.sweep.register(flags)
+	rest, err := cli.Parse(flags, args)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(rest) > 0:
+		return nil, cli.Usagef("unexpected argument %q (a list of windows takes an equals sign: --windows=8,16)", rest[0])
+	case f.repeats < 1:
+		return nil, cli.Usagef("--repeats %d must be 1 or more", f.repeats)
+	}
+	return f, f.sweep.check()
+}
+
+// table prints a row for every case.
+func (f *kernelsFlags) table(dev kernels.Device, options kernelbench.Options) error {
 	rates, err := measure(dev)
 	if err != nil {
 		return err
 	}
-	t := newTable(*asJSON, "operation\tshape\tus\tGB/s\tGFLOP/s\tfloor us\tratio\t")
+	t := newTable(f.json, "operation\tshape\tus\tGB/s\tGFLOP/s\tfloor us\tratio\t")
 	t.note("%s, %d threads, %s; read %.1f GB/s, multiply-add %.1f GFLOP/s%s", dev.Name(), runtime.GOMAXPROCS(0), runtime.Version(), rates.Read/1e9, rates.Flops/1e9,
-		map[bool]string{true: "; UNCHECKED"}[*unchecked])
+		map[bool]string{true: "; UNCHECKED"}[f.unchecked])
 	rows := 0
 	err = kernelbench.Run(dev, rates, options, func(r kernelbench.Row) {
 		rows++
@@ -75,7 +91,7 @@ func kernelsCommand(args []string) error {
 		t.row(r, "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t", r.Op, r.Shape, r.Micro, r.Bytes/seconds/1e9, r.Flops/seconds/1e9, r.Floor, r.Ratio)
 	})
 	if rows == 0 && err == nil {
-		return nothingMatches(*match)
+		return nothingMatches(f.match)
 	}
 	t.flush()
 	return err

@@ -40,68 +40,91 @@ type committedStep struct {
 
 const committedFirst, committedSamples = 3, 2
 
+// committedLists collects the inputs of a committedStep.
+type committedLists struct {
+	*bench
+	t, vocab int
+	slots    []slotSpec
+	lists    map[string][]int
+}
+
 func newCommittedStep(b *bench, t, vocab int) *committedStep {
+	l := &committedLists{bench: b, t: t, vocab: vocab, lists: map[string][]int{
+		"ids": garbageInts(committedFirst), "pos": garbageInts(committedFirst), "sampled": garbageInts(committedSamples),
+	}}
 	c := &committedStep{t: t, vocab: vocab, in: map[string]*array{}}
-	var specs []slotSpec
-	lists := map[string][]int{"ids": garbageInts(committedFirst), "pos": garbageInts(committedFirst), "sampled": garbageInts(committedSamples)}
-	add := func(name string, v ...int) { lists[name] = append(lists[name], v...) }
-	open := func() int {
-		specs = append(specs, slotSpec{active: min(1, b.IntN(5)), last: b.IntN(vocab), drafts: []int{91, 92, 93, 94}, drafted: 0})
-		return len(specs)
+	c.rows.step, c.rows.prefill, c.stepTokens = 17, 9, 17*t
+	for i := range c.rows.step {
+		l.stepRow(i%4 > 0)
 	}
-	for i := range 17 {
-		slot, n, a := 0, 0, 0
-		if i%4 > 0 {
-			slot, n = open(), b.IntN(t+1)
-			if n > 0 {
-				a = 1 + b.IntN(n)
-			}
-		}
-		position := 1 + b.IntN(40)
-		for j := range t {
-			id, p := 0, -1
-			if j < n {
-				id, p = b.IntN(vocab), position+j
-			}
-			add("ids", id)
-			add("pos", p)
-			add("sampled", b.IntN(vocab))
-		}
-		add("slot", slot)
-		add("n", n)
-		add("accepted", a)
-		add("want", b.IntN(draftStride+2)-1)
+	for i := range c.rows.prefill {
+		l.prefillRow(i%4 > 0)
 	}
-	c.rows.step, c.stepTokens = 17, 17*t
-	for i := range 9 {
-		slot, n := 0, 0
-		if i%4 > 0 {
-			slot, n = open(), b.IntN(7)
-		}
-		add("pslot", slot)
-		add("pn", n)
-		add("start", len(lists["ids"]))
-		final, following, a := -1, b.IntN(vocab+3)-1, 0
-		if b.IntN(2) == 0 && n > 0 {
-			final, following, a = len(lists["sampled"]), garbage, 1
-			add("sampled", b.IntN(vocab))
-		}
-		add("final", final)
-		add("following", min(following, max(following, vocab-1)))
-		add("accepted", a)
-		add("want", b.IntN(draftStride+2)-1)
-		position := b.IntN(40)
-		for j := range n {
-			add("ids", b.IntN(vocab))
-			add("pos", position+j)
-		}
-	}
-	c.rows.prefill, c.tokens = 9, len(lists["ids"])
+	c.tokens = len(l.lists["ids"])
 	for _, name := range []string{"ids", "pos", "sampled", "slot", "n", "accepted", "want", "pslot", "pn", "start", "final", "following"} {
-		c.in[name] = b.ints(name, lists[name]...)
+		c.in[name] = b.ints(name, l.lists[name]...)
 	}
-	c.slots = newSlotSet(b, vocab, draftStride, specs)
+	c.slots = newSlotSet(b, vocab, draftStride, l.slots)
 	return c
+}
+
+func (l *committedLists) add(name string, v int) { l.lists[name] = append(l.lists[name], v) }
+
+// slot is the number of a new slot.
+func (l *committedLists) slot() int {
+	l.slots = append(l.slots, slotSpec{active: min(1, l.IntN(5)), last: l.IntN(l.vocab), drafts: []int{91, 92, 93, 94}, drafted: 0})
+	return len(l.slots)
+}
+
+// stepRow is a row of up to t tokens of a slot of its own, or of none of the null slot.
+func (l *committedLists) stepRow(own bool) {
+	slot, n, a := 0, 0, 0
+	if own {
+		slot, n = l.slot(), l.IntN(l.t+1)
+		if n > 0 {
+			a = 1 + l.IntN(n)
+		}
+	}
+	position := 1 + l.IntN(40)
+	for j := range l.t {
+		id, p := 0, -1
+		if j < n {
+			id, p = l.IntN(l.vocab), position+j
+		}
+		l.add("ids", id)
+		l.add("pos", p)
+		l.add("sampled", l.IntN(l.vocab))
+	}
+	l.add("slot", slot)
+	l.add("n", n)
+	l.add("accepted", a)
+	l.add("want", l.IntN(draftStride+2)-1)
+}
+
+// prefillRow is a chunk of up to six tokens of a slot of its own, or of none of the null slot. Behind every other chunk that
+// has tokens the first token is sampled.
+func (l *committedLists) prefillRow(own bool) {
+	slot, n := 0, 0
+	if own {
+		slot, n = l.slot(), l.IntN(7)
+	}
+	l.add("pslot", slot)
+	l.add("pn", n)
+	l.add("start", len(l.lists["ids"]))
+	final, following, a := -1, l.IntN(l.vocab+3)-1, 0
+	if l.IntN(2) == 0 && n > 0 {
+		final, following, a = len(l.lists["sampled"]), garbage, 1
+		l.add("sampled", l.IntN(l.vocab))
+	}
+	l.add("final", final)
+	l.add("following", following)
+	l.add("accepted", a)
+	l.add("want", l.IntN(draftStride+2)-1)
+	position := l.IntN(40)
+	for j := range n {
+		l.add("ids", l.IntN(l.vocab))
+		l.add("pos", position+j)
+	}
 }
 
 func (c *committedStep) of(s side) kernels.Committed {
