@@ -5,7 +5,12 @@ package cuda
 import (
 	"bytes"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"reprise/kernels"
 )
@@ -76,6 +81,37 @@ func TestPackManyPieces(t *testing.T) {
 		if !bytes.Equal(got, p.want) {
 			t.Errorf("[%d, %d]: other bytes on the device", p.w.rows, p.w.cols)
 		}
+	}
+}
+
+// A file that became shorter while it was mapped is an error, and leaves no memory behind.
+func TestPackOfAShorterFile(t *testing.T) {
+	dev := openFor(t, kernels.BF16).(*Device)
+	defer dev.Close()
+	const rows, cols = 4096, 512
+	f, err := os.Create(filepath.Join(t.TempDir(), "weights"))
+	if err == nil {
+		defer f.Close()
+		err = f.Truncate(rows * cols * 2)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := unix.Mmap(int(f.Fd()), 0, rows*cols*2, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(data)
+	if err := f.Truncate(rows * cols); err != nil {
+		t.Fatal(err)
+	}
+	spec := kernels.WeightSpec{Name: "w", Parts: []kernels.HostTensor{{Name: "w", DType: kernels.BF16, Shape: []int{rows, cols}, Data: data}}}
+	before, _ := dev.MemoryTaken()
+	if _, err := dev.Pack(spec); err == nil || !strings.Contains(err.Error(), "was it changed?") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("packed, or not one line: %v", err)
+	}
+	if after, _ := dev.MemoryTaken(); after != before {
+		t.Errorf("%d bytes of device memory, %d before", after, before)
 	}
 }
 

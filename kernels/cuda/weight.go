@@ -77,7 +77,10 @@ func (d *Device) pack(s kernels.WeightSpec) (*weight, error) {
 	if w.buf, err = d.memory.alloc(int64(w.experts) * int64(w.rows) * w.stride); err != nil {
 		return nil, err
 	}
-	return w, d.packer.copy(w.pieces(m.Parts))
+	if err := d.packer.copy(w.pieces(m.Parts)); err != nil {
+		return nil, errors.Join(err, d.memory.free(w.buf))
+	}
+	return w, nil
 }
 
 // layOut is a weight without memory.
