@@ -204,16 +204,15 @@ func readTests(t *testing.T, dir string) (s testSources) {
 // check requires that a test program would take a command's flags and find something to run; it returns what.
 func (s testSources) check(t *testing.T, words []string) (chosen []string) {
 	t.Helper()
+	given := map[string]string{"test.run": ".", "test.bench": "^$", "test.skip": "^$"}
 	for i, word := range words[1:] {
 		name, dashed := strings.CutPrefix(word, "-")
 		if !dashed {
 			continue
 		}
-		switch value := strings.Split(slices.Concat(words, []string{""})[i+2], "/")[0]; name {
-		case "test.run":
-			chosen = append(chosen, matching(s.tests, value)...)
-		case "test.bench":
-			chosen = append(chosen, matching(s.benchmarks, value)...)
+		switch name {
+		case "test.run", "test.bench", "test.skip":
+			given[name] = strings.Split(words[i+2], "/")[0]
 		case "test.v", "test.benchtime":
 		default:
 			if !slices.Contains(s.flags, name) {
@@ -221,6 +220,9 @@ func (s testSources) check(t *testing.T, words []string) (chosen []string) {
 			}
 		}
 	}
+	chosen = slices.Concat(matching(s.tests, given["test.run"]), matching(s.benchmarks, given["test.bench"]))
+	skipped := matching(chosen, given["test.skip"])
+	chosen = slices.DeleteFunc(chosen, func(name string) bool { return slices.Contains(skipped, name) })
 	if len(chosen) == 0 {
 		t.Errorf("%v: nothing to run", words)
 	}
