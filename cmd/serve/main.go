@@ -35,12 +35,13 @@ type flags struct {
 	prefix  string
 	maxBody int64
 	drain   time.Duration
+	now     func() time.Time // the clock; tests have their own
 }
 
 func main() { cli.Main("serve", run) }
 
 func parse(args []string) (*flags, error) {
-	f := &flags{}
+	f := &flags{now: time.Now}
 	fs := cli.NewFlags("serve", usage)
 	fs.StringVar(&f.host, "host", "127.0.0.1", "address to listen on; 0.0.0.0 for all")
 	fs.IntVar(&f.port, "port", 8000, "port to listen on; 0 for any that is free")
@@ -168,7 +169,7 @@ func drain(f *flags, s *server.Server, model *cli.Loaded, signals <-chan os.Sign
 	fmt.Fprintf(os.Stderr, "serve: finishing running requests (at most %s; a second signal ends at once)\n", f.drain)
 	ctx, cancel := context.WithTimeout(context.Background(), f.drain)
 	defer cancel()
-	late, done, first := make(chan error, 1), make(chan error, 1), time.Now()
+	late, done, first := make(chan error, 1), make(chan error, 1), f.now()
 	go func() {
 		if err := s.Shutdown(ctx); err != nil {
 			late <- err
@@ -183,7 +184,7 @@ func drain(f *flags, s *server.Server, model *cli.Loaded, signals <-chan os.Sign
 		case err := <-done:
 			return err
 		case <-signals:
-			if time.Since(first) > together {
+			if f.now().Sub(first) > together {
 				return errors.New("ended by a second signal")
 			}
 		}

@@ -16,13 +16,11 @@ var longCall = call{completions, `{"prompt":[1,2,3],"max_tokens":100000,"ignore_
 // running waits until the server works on something.
 func (s *server) running(t *testing.T) {
 	t.Helper()
-	for range 400 {
-		if s.metric("reprise:generation_tokens_total") > 0 {
-			return
+	for end := time.Now().Add(2 * time.Minute); s.metric("reprise:generation_tokens_total") == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing runs")
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("nothing runs")
 }
 
 // TestTerminateDrains: SIGTERM lets running requests finish, refuses new ones, and ends with 0.
@@ -67,8 +65,8 @@ func TestTerminateIsBounded(t *testing.T) {
 	s.running(t)
 	begin := time.Now()
 	s.terminate(endWithin)
-	if d := time.Since(begin); d < 300*time.Millisecond || d > 10*time.Second {
-		t.Errorf("ended after %s, want soon after 300 ms", d)
+	if d := time.Since(begin); d < 300*time.Millisecond { // terminate bounds it from above
+		t.Errorf("ended after %s, before the 300 ms that running requests have", d)
 	}
 }
 
@@ -83,7 +81,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		signal = syscall.SIGINT
 	}
-	if code := s.end(10 * time.Second); code != 1 {
+	if code := s.end(endWithin); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
 }
@@ -91,7 +89,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 // TestTerminateWhileIdle ends at once with 0.
 func TestTerminateWhileIdle(t *testing.T) {
 	s := serve(t, soakModel(t)...)
-	s.terminate(10 * time.Second)
+	s.terminate(endWithin)
 }
 
 // TestStartFailures are one line and an exit code above 0.

@@ -256,3 +256,13 @@ func TestLoadLines(t *testing.T) {
 		t.Error("a fast load is not quiet")
 	}
 }
+
+func TestOpenSaysWhatAFileIsNot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.gz")
+	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), path+": no gzip data") {
+		t.Errorf("%v", err)
+	}
+}

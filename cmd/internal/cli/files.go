@@ -41,8 +41,10 @@ func (in *input) decompress(path string) error {
 	switch {
 	case strings.HasSuffix(path, ".gz"):
 		r, err := gzip.NewReader(bufio.NewReader(in.Reader))
+		if err != nil {
+			return fmt.Errorf("no gzip data, as its name says: %w", err)
+		}
 		in.Reader = r
-		return err
 	case strings.HasSuffix(path, ".zst"):
 		d, err := zstd.NewReader(in.Reader, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(MaxWindow))
 		if err != nil {
