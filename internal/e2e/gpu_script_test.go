@@ -22,6 +22,17 @@ const repository = "../.."
 func TestGPUScript(t *testing.T) {
 	commands := dryRun(t, "all")
 	tests := map[string]testSources{"cuda.test": readTests(t, "kernels/cuda"), "engine.test": readTests(t, "engine")}
+	for _, name := range []string{"gpu.sh", "serving.sh", "sanitize.sh"} { // what is read here, go test knows to depend on
+		text, err := os.ReadFile(filepath.Join(repository, "scripts", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1) {
+			if name == "sanitize.sh" && !slices.Contains(slices.Concat(tests["cuda.test"].tests, tests["engine.test"].tests), word) {
+				t.Errorf("%s names %s, which is no test", name, word)
+			}
+		}
+	}
 	run := map[string][]string{} // by program, what -test.run and -test.bench choose
 	for _, words := range commands {
 		switch program := filepath.Base(words[0]); program {
