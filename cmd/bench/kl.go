@@ -110,7 +110,7 @@ func (f *klFlags) check(given func(flag string) bool) error {
 // errInterrupted is what a signal ends a comparison with, at whatever stage.
 var errInterrupted = errors.New("interrupted: nothing is reported, no file is written")
 
-// run loads, compares and reports, or until ctx ends.
+// run loads, compares and reports; it ends early when ctx does.
 func (f *klFlags) run(ctx context.Context) error {
 	loading := make(chan error, 1)
 	var l klLoaded
@@ -143,7 +143,7 @@ type klLoaded struct {
 	runs      []*engine.ForcedRun // the reference first
 }
 
-// close takes what load made, as far as it came.
+// close closes what load opened, however far it came.
 func (l *klLoaded) close() {
 	if l.forced != nil {
 		l.forced.Close()
@@ -283,7 +283,7 @@ func newComparison(runs []*engine.ForcedRun, settings []kl.Setting, f *klFlags) 
 	return c
 }
 
-// run reads the texts to their end, or until ctx ends.
+// run reads the texts to their end, or until ctx is done.
 func (c *comparison) run(ctx context.Context) error {
 	defer c.progress.Finish()
 	for c.runs[0].Launch() {

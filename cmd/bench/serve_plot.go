@@ -28,7 +28,7 @@ func drawServe(path string, rows []load.Row, last []*load.Outcome, objective boo
 	return nil
 }
 
-// sweep has no place for a rate of inf.
+// sweep draws rows over their load, where an infinite rate has no place.
 func sweep(rows []load.Row, objective bool) []plot.Panel {
 	label := "requests a second that arrive"
 	if rows[0].Concurrency > 0 {

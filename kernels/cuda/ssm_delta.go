@@ -7,12 +7,12 @@ import (
 	"reprise/kernels/cuda/driver"
 )
 
-// deltaKernels are those of src/delta.cu and src/delta_step.cu.
+// deltaKernels are those of src/delta.cu, delta_step.cu, delta_whole.cu and delta_low_*.cu.
 type deltaKernels struct {
 	walk     driver.Function
 	convolve convKernels
 	whole    [3][2][3]stepKernel // the convolution too; as step
-	low      [3][2][5]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, format
+	low      [3][2][5]stepKernel // as step, by format instead of blocks
 	step     [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, blocks
 }
 
@@ -69,7 +69,7 @@ func (k *stepKernel) loadDelta(l *loader, tokens, window int) {
 	k.function = l.kernel("delta_step_"+k.name(tokens, window), k.most())
 }
 
-// sizeDelta repeats the sizes of Config in src/delta_step.cuh.
+// sizeDelta repeats the sizes of Config in src/delta_step.cuh and of LowConfig in src/delta_low.cuh.
 func (k *stepKernel) sizeDelta(window int) {
 	if k.format == kernels.StateF32 {
 		k.fresh += k.heads * stepKeys * 2 // z

@@ -9,7 +9,7 @@ import (
 	"reprise/kernels/cuda/driver"
 )
 
-// mamba2Kernels are those of src/mamba2.cu and src/mamba2_step.cu.
+// mamba2Kernels are those of src/mamba2.cu, mamba2_step.cu, mamba2_whole.cu and mamba2_low_*.cu.
 type mamba2Kernels struct {
 	walk, norm, normWide driver.Function
 	convolve             convKernels
@@ -74,7 +74,7 @@ func (k *mamba2Kernels) loadLow(l *loader) {
 	}
 }
 
-// loadMamba2 finds the kernel; the sizes are those of Config in src/mamba2_step.cuh.
+// loadMamba2 finds the kernel; the sizes are those of Config in src/mamba2_step.cuh, or of LowConfig in src/mamba2_low.cuh.
 func (k *stepKernel) loadMamba2(l *loader, dim, window int) {
 	k.size(window, dim, 256, k.heads*(window+10)*4)
 	k.function = l.kernel("mamba2_step_"+k.name(dim, window), k.most())
@@ -198,7 +198,7 @@ func (o *ops) mamba2Stream(p kernels.Mamba2) {
 	}
 }
 
-// mamba2Launch runs the kernels of a step but a norm apart.
+// mamba2Launch runs the kernels of a step, but not a norm that is a kernel of its own.
 func (o *ops) mamba2Launch(p kernels.Mamba2, s *stepKernel, w way) {
 	d, k := p.Dims, mamba2Of(p, modeStep)
 	blocks := d.Heads / d.Groups / s.heads

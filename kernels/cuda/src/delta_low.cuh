@@ -1,5 +1,5 @@
 // The step of a Gated DeltaNet layer with heads of 128 x 128 in bfloat16 from checkpoints below float32: corrections, outputs,
-// flushes and the gated norm, behind the convolution of delta_step.cuh.
+// flushes and the gated norm, behind the convolution of delta_convolve.cuh.
 #pragma once
 #include "delta_anew.cuh"
 #include "delta_step.cuh"

@@ -70,7 +70,7 @@ const traceFormats = "a trace is JSON lines with timestamp, input_length and out
 // sampleBytes of a file show whether it is text.
 const sampleBytes = 4096
 
-// isText says whether the begin of a file is UTF-8 without NUL; its last character may be cut off.
+// isText reports whether the beginning of a file is UTF-8 without NUL; its last character may be cut off.
 func isText(begin []byte) bool {
 	for i := 0; i < len(begin); {
 		r, n := utf8.DecodeRune(begin[i:])
