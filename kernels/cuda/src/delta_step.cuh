@@ -70,6 +70,48 @@ __device__ __forceinline__ void block_norm(const Delta& p, const uint8_t* us, co
   }
 }
 
+// acc, what the checkpoint gave, decays and gets the part of committed records: their corrections u times weights wc.
+template <int NT, int M>
+__device__ __forceinline__ void add_records(float (&acc)[NT][4], const float (&decay)[NT][2], const uint32_t (&u)[M][4], const uint32_t (&wc)[NT][M][2][2], int h) {
+#pragma unroll
+  for (int o = 0; o < NT; o++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) acc[o][e] *= decay[o][e & 1];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+      if (m * 16 < h) {
+        mma_f16(acc[o], u[m], wc[o][m][1][0], wc[o][m][1][1]);
+        mma_f16(acc[o], u[m], wc[o][m][0][0], wc[o][m][0][1]);
+      }
+  }
+}
+
+// Couplings among the new tokens, from this lane's products gt of query t_row and the new keys: those of keys, kk[t][j] (j < t),
+// into coup; those of queries, wq[j][t] (j <= t), as a B operand: [tf32 term][register], rows j = 2c, 2c+1, column = query.
+template <int NT>
+__device__ __forceinline__ void couple_new(float* coup, uint32_t (&wq)[2][2], const float (&gt)[4], const Decays& decays, float until_query, int t_row, bool row_is_q, bool counts, float scale, int c) {
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    int j = 2 * c + e;
+    float until = __shfl_sync(~0u, decays.until, j);
+    float dec = j <= t_row && counts ? expf(until_query - until) : 0.f;
+    float kk = gt[e] * dec, qk = NT == 2 ? gt[2 + e] * dec * scale : (row_is_q ? kk * scale : 0.f);
+    if (!row_is_q) coup[t_row * 8 + j] = j < t_row ? kk : 0.f;
+    wq[0][e] = bits(tf32_hi(qk));
+    wq[1][e] = bits(qk - tf32_hi(qk));
+  }
+}
+
+// The inverse as a B operand: [tf32 term][register].
+__device__ __forceinline__ void load_inverse(uint32_t (&mi)[2][2], const float* inv, int g, int c) {
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    float x = inv[(2 * c + e) * 8 + g];
+    mi[0][e] = bits(tf32_hi(x));
+    mi[1][e] = bits(x - tf32_hi(x));
+  }
+}
+
 template <class C>
 __device__ void step(const Delta& p) {
   constexpr int P = C::P, HPC = C::HPC, W = C::W, STAGES = C::STAGES, NT = C::NT, M = W / 16, MT = W / 8 + 1;
@@ -255,19 +297,9 @@ __device__ void step(const Delta& p) {
         split2_f16(gt[m][o * 2] * dec[0] * f, gt[m][o * 2 + 1] * dec[1] * f, wc[o][m >> 1][0][m & 1], wc[o][m >> 1][1][m & 1]);
       }
     }
-    // ---- couplings among the new tokens: kk[t][j] (j < t) and wq[j][t] (j <= t)
-    uint32_t wq[2][2];  // [tf32 term][B register]: rows j = 2c, 2c+1, column = query
-    __syncwarp();       // scratch free (output staging of the previous head)
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-      int j = 2 * c + e;
-      float until = __shfl_sync(~0u, decays.until, j);
-      float dec = j <= t_row && counts ? expf(until_query - until) : 0.f;
-      float kk = gt[MT - 1][e] * dec, qk = NT == 2 ? gt[MT - 1][2 + e] * dec * scale : (row_is_q ? kk * scale : 0.f);
-      if (!row_is_q) coup[t_row * 8 + j] = j < t_row ? kk : 0.f;
-      wq[0][e] = bits(tf32_hi(qk));
-      wq[1][e] = bits(qk - tf32_hi(qk));
-    }
+    uint32_t wq[2][2];
+    __syncwarp();  // scratch free (output staging of the previous head)
+    couple_new<NT>(coup, wq, gt[MT - 1], decays, until_query, t_row, row_is_q, counts, scale, c);
     inv[lane] = inv[lane + 32] = 0.f;
     __syncwarp();
     if (lane < C::T) {  // row `lane` of the inverse: u_t = sum_i r_i inv[i][t]
@@ -285,12 +317,7 @@ __device__ void step(const Delta& p) {
     }
     __syncwarp();
     uint32_t mi[2][2];
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-      float x = inv[(2 * c + e) * 8 + g];
-      mi[0][e] = bits(tf32_hi(x));
-      mi[1][e] = bits(x - tf32_hi(x));
-    }
+    load_inverse(mi, inv, g, c);
     __syncwarp();
     // decay of the checkpoint for this lane's output columns 2c, 2c+1 of each operand
     float decay[NT][2];
@@ -337,17 +364,7 @@ __device__ void step(const Delta& p) {
         if (lane == 0 && refill) request(it + STAGES);
       }
       // ---- committed records
-#pragma unroll
-      for (int o = 0; o < NT; o++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) acc[o][e] *= decay[o][e & 1];
-#pragma unroll
-        for (int m = 0; m < M; m++)
-          if (m * 16 < h) {
-            mma_f16(acc[o], u[m], wc[o][m][1][0], wc[o][m][1][1]);
-            mma_f16(acc[o], u[m], wc[o][m][0][0], wc[o][m][0][1]);
-          }
-      }
+      add_records(acc, decay, u, wc, h);
       // ---- residuals r = v - (known part) of the key columns; element e: row g + 8 (e >> 1), column 2c + (e & 1)
       uint32_t v[2];
       ldmatrix_x2_trans(v, fresh_address<W>(tile_us, C::U_ROW, lane, rows));

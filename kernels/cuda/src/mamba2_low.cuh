@@ -201,15 +201,7 @@ __device__ void low_step(const Mamba2& p) {
   auto emit = [&](float (&acc)[1][4], const uint32_t (&x)[M][4], int tile) {
     uint32_t xn[2];
     ldmatrix_x2_trans(xn, fresh_address<W>(values_at(tile), C::X_ROW, lane, rows));
-#pragma unroll
-    for (int e = 0; e < 4; e++) acc[0][e] *= decay[e & 1];
-#pragma unroll
-    for (int m = 0; m < M; m++)
-      if (m * 16 < h)
-#pragma unroll
-        for (int t = 2; t >= 0; t--) mma_bf16(acc[0], x[m], w[m][t][0], w[m][t][1]);
-#pragma unroll
-    for (int t = 2; t >= 0; t--) mma_bf16_8(acc[0], xn, wn[t]);
+    add_records(acc, decay, x, w, xn, wn, h);
     uint8_t* const out = smem + C::OUT + warp * 256;
     __syncwarp();
     stmatrix_x2_trans(smem_addr(out) + (lane & 7) * 32 + (lane >> 3 & 1) * 16, pack_bf16(acc[0][0], acc[0][1]), pack_bf16(acc[0][2], acc[0][3]));
@@ -248,11 +240,7 @@ __device__ void low_step(const Mamba2& p) {
         [&](const RawTile<HP>& tile, int i, Folded& s) {
           load_values(x, i);
           uint32_t wv[M][3][4];
-#pragma unroll
-          for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int r = 0; r < 4; r++)
-              split3_bf16(bf_lo(x[m][r]) * fw[m][(r >> 1) * 2], bf_hi(x[m][r]) * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+          weigh_records(wv, x, fw);
           fold_tile<HP, 1, M>(tile, acc, s, lane, gamma, wv, key_lane, [&](int, int k) { return *reinterpret_cast<const uint2*>(queries + k * 8); });
         },
         [&](int i) { emit(acc, x, i); });

@@ -53,6 +53,30 @@ struct Config {
   static_assert(P % TILE_ROWS == 0 && (WARPS % HPC == 0 || HPC % WARPS == 0));
 };
 
+// wv: x of committed records times their weights, three bf16 terms.
+template <int M>
+__device__ __forceinline__ void weigh_records(uint32_t (&wv)[M][3][4], const uint32_t (&x)[M][4], const float (&fw)[M][4]) {
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+      split3_bf16(bf_lo(x[m][r]) * fw[m][(r >> 1) * 2], bf_hi(x[m][r]) * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+}
+
+// acc, what the checkpoint gave, decays and gets the part of committed records x and of new ones xn, times weights w and wn.
+template <int M>
+__device__ __forceinline__ void add_records(float (&acc)[1][4], const float (&decay)[2], const uint32_t (&x)[M][4], const uint32_t (&w)[M][3][2], const uint32_t (&xn)[2], const uint32_t (&wn)[3], int h) {
+#pragma unroll
+  for (int e = 0; e < 4; e++) acc[0][e] *= decay[e & 1];
+#pragma unroll
+  for (int m = 0; m < M; m++)
+    if (m * 16 < h)
+#pragma unroll
+      for (int t = 2; t >= 0; t--) mma_bf16(acc[0], x[m], w[m][t][0], w[m][t][1]);
+#pragma unroll
+  for (int t = 2; t >= 0; t--) mma_bf16_8(acc[0], xn, wn[t]);
+}
+
 template <class C>
 __device__ void step(const Mamba2& p) {
   constexpr int P = C::P, HPC = C::HPC, W = C::W, STAGES = C::STAGES, M = W / 16, MT = W / 8 + 1;
@@ -240,11 +264,7 @@ __device__ void step(const Mamba2& p) {
       const bool refill = it + STAGES < tiles;
       uint32_t wv[M][3][4];
       if (flush) {
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-          for (int r = 0; r < 4; r++)
-            split3_bf16(bf_lo(x[m][r]) * fw[m][(r >> 1) * 2], bf_hi(x[m][r]) * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+        weigh_records(wv, x, fw);
         const int64_t line = (int64_t)(head0 + hd) * P + tile * TILE_ROWS;
         tile_pass<1, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
         async_proxy_fence();
@@ -256,15 +276,7 @@ __device__ void step(const Mamba2& p) {
         if (lane == 0 && refill) request(it + STAGES);
       }
       // ---- records' part of the outputs
-#pragma unroll
-      for (int e = 0; e < 4; e++) acc[0][e] *= decay[e & 1];
-#pragma unroll
-      for (int m = 0; m < M; m++)
-        if (m * 16 < h)
-#pragma unroll
-          for (int t = 2; t >= 0; t--) mma_bf16(acc[0], x[m], w[m][t][0], w[m][t][1]);
-#pragma unroll
-      for (int t = 2; t >= 0; t--) mma_bf16_8(acc[0], xn, wn[t]);
+      add_records(acc, decay, x, w, xn, wn, h);
       // ---- store: lane holds rows g, g+8, tokens 2c, 2c+1
       uint8_t* const out = smem + C::OUT + warp * 256;
       __syncwarp();
