@@ -82,26 +82,17 @@ func (d *DraftFrame) End(o kernels.Ops, r *Residual) kernels.Mat {
 	return out
 }
 
-// Framed is a model that embeds a Frame.
-type Framed interface {
-	model.Model
-	frame() *Frame
-}
-
-func (f *Frame) frame() *Frame { return f }
-
-// Finish ends the loading of a model that was read from l, whose device has no more weights to pack, and takes the activation
+// Finish ends the loading of m, the frame's model, which was read from l, whose device has no more weights to pack, and takes the activation
 // memory of batches of up to maxTokens tokens; or it is the error that l met.
-func Finish(m Framed, l *Loader, s model.Spec, maxTokens int) error {
+func (f *Frame) Finish(m model.Model, l *Loader, s model.Spec, maxTokens int) error {
 	if l.err != nil {
 		return l.err
 	}
 	if err := l.dev.Packed(); err != nil {
 		return err
 	}
-	f := m.frame()
 	f.bytes = l.bytes
-	measure(m, s, l.dev.Activations(), maxTokens)
+	f.measure(m, s, l.dev.Activations(), maxTokens)
 	if err := f.Scratch.Alloc(l.dev); err != nil {
 		return err
 	}
@@ -110,15 +101,14 @@ func Finish(m Framed, l *Loader, s model.Spec, maxTokens int) error {
 }
 
 // ActivationBytes is the memory that Finish takes on a device whose activations are of type act.
-func ActivationBytes(m Framed, s model.Spec, act kernels.DType, maxTokens int) int64 {
-	measure(m, s, act, maxTokens)
-	return m.frame().Scratch.Bytes()
+func (f *Frame) ActivationBytes(m model.Model, s model.Spec, act kernels.DType, maxTokens int) int64 {
+	f.measure(m, s, act, maxTokens)
+	return f.Scratch.Bytes()
 }
 
-// measure finds out the activation memory of the largest batch by running it, and the head with all and with some of its
+// measure finds out the activation memory of the largest batch by having m run it, and the head with all and with some of its
 // rows, against operations that do nothing.
-func measure(m Framed, s model.Spec, act kernels.DType, maxTokens int) {
-	f := m.frame()
+func (f *Frame) measure(m model.Model, s model.Spec, act kernels.DType, maxTokens int) {
 	f.Scratch = NewScratch(act)
 	f.keep(maxTokens)
 	b := largestBatch(maxTokens, s)

@@ -198,5 +198,6 @@ func (c *Config) Want() []model.TensorSpec {
 
 // ActivationBytes is the activation memory that Load takes for batches of up to maxTokens tokens of type act.
 func (c *Config) ActivationBytes(act kernels.DType, maxTokens int) int64 {
-	return layers.ActivationBytes(c.read(layers.NewRecorder()), c.Spec(), act, maxTokens)
+	m := c.read(layers.NewRecorder())
+	return m.ActivationBytes(m, c.Spec(), act, maxTokens)
 }

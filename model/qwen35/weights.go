@@ -109,7 +109,7 @@ func (c *Config) Load(dev kernels.Device, src model.Tensors, maxTokens int) (mod
 	}
 	l := layers.NewLoader(dev, src)
 	m := c.read(l)
-	if err := layers.Finish(m, l, c.Spec(), maxTokens); err != nil {
+	if err := m.Finish(m, l, c.Spec(), maxTokens); err != nil {
 		return nil, err
 	}
 	return m, nil
