@@ -82,8 +82,8 @@ func (d *DraftFrame) End(o kernels.Ops, r *Residual) kernels.Mat {
 	return out
 }
 
-// Finish ends the loading of m, the frame's model, which was read from l, whose device has no more weights to pack, and takes the activation
-// memory of batches of up to maxTokens tokens; or it is the error that l met.
+// Finish ends the loading of m, the frame's model, from l, whose device has no more weights to pack: it takes the activation
+// memory of batches of up to maxTokens tokens. The error may be the one that l met.
 func (f *Frame) Finish(m model.Model, l *Loader, s model.Spec, maxTokens int) error {
 	if l.err != nil {
 		return l.err
