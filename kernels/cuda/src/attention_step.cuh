@@ -174,7 +174,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
   using L = Layout<D, FP8, MT, STAGES, WARPS>;
   constexpr int M = 16 * MT, BYTES = L::BYTES;
   constexpr int NT = D / 8 / WARPS, KT = TILE / 8 / WARPS;  // tiles of 8 dims, and of 8 keys, a warp
-  constexpr int CHAINS = MT == 1 ? 2 : 1;           // of products, each of which waits for the one before
+  constexpr int CHAINS = MT == 1 ? 2 : 1;                   // of products, each of which waits for the one before
   extern __shared__ __align__(1024) uint8_t space[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   const uint32_t base = shared_address(space);
