@@ -34,6 +34,7 @@ const (
 	headerTimeout       = 10 * time.Second
 	bodyTimeout         = time.Minute
 	idleTimeout         = 2 * time.Minute
+	farewell            = 2 * time.Second
 	maxHeaderBytes      = 64 << 10
 )
 
@@ -42,6 +43,7 @@ type Backend struct {
 	API   *api.API
 	Stats func() engine.Stats
 	Err   func() error // the fault that ended the engine, or nil
+	Abort func()       // ends the requests that run, which learn it; may be nil
 }
 
 // Server is an HTTP server. It can listen before its model is loaded: until Ready it answers 503.
@@ -95,15 +97,23 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown refuses new requests and lets the running ones finish until ctx ends; then their connections are closed, which
-// cancels them, and the error says so.
+// Shutdown refuses new requests and lets the running ones finish until ctx ends; then they are aborted, which their clients
+// get as an error, and what a client does not take within farewell is lost with its connection. The error says so.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.draining.Store(true)
-	if err := s.http.Shutdown(ctx); err != nil {
-		s.http.Close()
-		return fmt.Errorf("requests were still running: %w", err)
+	err := s.http.Shutdown(ctx)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if b := s.backend.Load(); b != nil && b.Abort != nil {
+		b.Abort()
+	}
+	last, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	if s.http.Shutdown(last) != nil {
+		s.http.Close()
+	}
+	return fmt.Errorf("requests were still running: %w", err)
 }
 
 func (s *Server) stats() engine.Stats {

@@ -62,7 +62,7 @@ func start(t testing.TB, c Config, o engine.Options) *running {
 		Engine: api.FromEngine(e.Engine), Tokenizer: tok, Template: template, Models: []string{"demo-qwen35"},
 		Defaults: sampler.Default(), Observe: s.Observe,
 	})
-	s.Ready(Backend{API: a, Stats: e.Stats, Err: e.Err})
+	s.Ready(Backend{API: a, Stats: e.Stats, Err: e.Err, Abort: e.Abort})
 	r := &running{Server: s, engine: e, client: &http.Client{Transport: &http.Transport{}}}
 	r.listen(t)
 	t.Cleanup(func() {
@@ -430,20 +430,30 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestDrainIsBounded: requests that do not end in time get an error, not a broken connection.
 func TestDrainIsBounded(t *testing.T) {
 	r := start(t, Config{}, engine.Options{})
 	var wait sync.WaitGroup
-	wait.Go(func() {
-		q, _ := http.NewRequest("POST", r.url+completions, strings.NewReader(`{"prompt":"Once","max_tokens":2000,"ignore_eos":true}`))
-		if answer, err := r.client.Do(q); err == nil {
-			answer.Body.Close()
-		}
-	})
-	until(t, r.engine, func(s engine.Stats) bool { return s.Running > 0 })
+	for stream, want := range map[string]string{"false": "503", "true": ""} { // a stream that has begun has its status
+		wait.Go(func() {
+			body := `{"prompt":"Once","max_tokens":2000,"ignore_eos":true,"stream":` + stream + `}`
+			answer, err := r.client.Post(r.url+completions, "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer answer.Body.Close()
+			text, err := io.ReadAll(answer.Body)
+			if err != nil || !strings.HasPrefix(answer.Status, want) || !bytes.Contains(text, []byte("it is shutting down")) {
+				t.Errorf("stream %s: %s, %v: %s", stream, answer.Status, err, text)
+			}
+		})
+	}
+	until(t, r.engine, func(s engine.Stats) bool { return s.Running == 2 })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := r.Shutdown(ctx); err == nil {
-		t.Error("a request that runs on was not reported")
+		t.Error("requests that run on were not reported")
 	}
 	wait.Wait()
 	idle(t, r.engine)

@@ -133,7 +133,7 @@ func serve(f *flags, s *server.Server, listener net.Listener, signals <-chan os.
 	case <-signals: // nothing runs yet
 		return nil
 	}
-	s.Ready(server.Backend{API: model.API(s.Observe), Stats: model.Engine.Stats, Err: model.Engine.Err})
+	s.Ready(server.Backend{API: model.API(s.Observe), Stats: model.Engine.Stats, Err: model.Engine.Err, Abort: model.Engine.Abort})
 	announce(f, model, listener.Addr())
 	return answer(f, s, model, failed, signals)
 }
@@ -173,7 +173,6 @@ func drain(f *flags, s *server.Server, model *cli.Loaded, signals <-chan os.Sign
 	go func() {
 		if err := s.Shutdown(ctx); err != nil {
 			late <- err
-			model.Engine.Abort()
 		}
 		done <- model.Close()
 	}()
