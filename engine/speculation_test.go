@@ -75,16 +75,21 @@ func (a textsApart) String() string {
 }
 
 // fault is why speculation whose texts differ so is at fault, where texts that are alone differ as usual: more of them do than
-// chance explains, or some do where the model was sure. A choice of experts that flips can do that, but seldom does.
+// chance explains, or some do where the model was sure.
 func (c *textComparison) fault(drafted, usual textsApart) error {
+	if oftener(drafted.count, usual.count, c.texts) {
+		return fmt.Errorf("%d of %d texts differ from plain decoding, only %d between batches of 1 and %d", drafted.count, c.texts, usual.count, c.texts)
+	}
+	return c.surprise(drafted, usual)
+}
+
+// surprise is the second of these. A choice of experts that flips can move a model so far, but seldom does.
+func (c *textComparison) surprise(drafted, usual textsApart) error {
 	most := usual.far
 	if c.experts {
 		most += 2
 	}
-	switch {
-	case oftener(drafted.count, usual.count, c.texts):
-		return fmt.Errorf("%d of %d texts differ from plain decoding, only %d between batches of 1 and %d", drafted.count, c.texts, usual.count, c.texts)
-	case drafted.far > most:
+	if drafted.far > most {
 		return fmt.Errorf("%d of %d texts differ where the lead is more than rounding explains, up to %.3g; allowed %d", drafted.far, c.texts, drafted.worst, most)
 	}
 	return nil
@@ -212,24 +217,26 @@ func (o roundingOps) Linear(p kernels.Linear) {
 	}
 }
 
-// TestSpeculativeTextsWhereRoundingDiffers: where texts do go another way for no other reason than rounding, alone too, it is
-// no fault.
+// TestSpeculativeTextsWhereRoundingDiffers: texts that go another way for no other reason than rounding do so where it decides.
+// How many do is a matter of chance here, since steps have other rows in every run.
 func TestSpeculativeTextsWhereRoundingDiffers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
 	}
+	count := 0
 	for _, name := range []string{"demo-nemotron", "demo-qwen35"} {
 		open := func() kernels.Device { return roundingDevice{device(t)} }
 		c := textComparison{golden: golden.Open(t, name), open: open, act: kernels.BF16, texts: 16, length: 64}
 		alone, drafted := c.run(t)
-		if alone.count == 0 {
-			t.Errorf("%s: no text differs: the test shows nothing", name)
-		}
-		for _, a := range drafted {
-			if err := c.fault(a, alone); err != nil {
+		for _, a := range append(drafted, alone) {
+			count += a.count
+			if err := c.surprise(a, textsApart{}); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+	}
+	if count == 0 {
+		t.Error("no text differs: the test shows nothing")
 	}
 }
 
