@@ -86,6 +86,7 @@ func TestPoolRefusals(t *testing.T) {
 		"pages": func(c *PoolConfig) { c.Pages = 1 }, "slots": func(c *PoolConfig) { c.Slots = 1 }, "page": func(c *PoolConfig) { c.PageTokens = 0 },
 		"length": func(c *PoolConfig) { c.MaxLen = 0 }, "heads": func(c *PoolConfig) { c.KVHeads = 0 }, "dtype": func(c *PoolConfig) { c.DType = kernels.F16 },
 		"layers": func(c *PoolConfig) { c.Layers = -1 }, "memory": func(c *PoolConfig) { c.Pages = 1 << 40 },
+		"table": func(c *PoolConfig) { c.Slots, c.MaxLen, c.PageTokens = 1<<13, 1<<18, 1 },
 	} {
 		c := poolConfig()
 		change(&c)

@@ -2,6 +2,7 @@ package attention
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"reprise/kernels"
@@ -30,6 +31,8 @@ func (c PoolConfig) Validate() error {
 		return fmt.Errorf("attention pool: pages of %d tokens, sequences of %d", c.PageTokens, c.MaxLen)
 	case c.Slots < 2 || c.Pages < 2:
 		return fmt.Errorf("attention pool: %d slots and %d pages, of which one each is null", c.Slots, c.Pages)
+	case int64(c.Slots)*int64(c.TableStride()) > math.MaxInt32: // its entries are written by 32-bit indices
+		return fmt.Errorf("attention pool: a table of %d slots x %d pages has more than 2^31 - 1 entries: take larger pages, shorter or fewer sequences", c.Slots, c.TableStride())
 	}
 	return nil
 }
