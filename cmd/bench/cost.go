@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"reprise/engine"
@@ -10,13 +11,21 @@ import (
 	"reprise/model"
 )
 
-// cost is what a step must move and compute.
-type cost struct{ bytes, flops float64 }
+// cost is what the operations of a step must move and compute. Activations between them are not counted: they may stay in
+// a cache.
+type cost []work
 
-func (c *cost) add(bytes, flops float64) { c.bytes, c.flops = c.bytes+bytes, c.flops+flops }
+type work struct{ bytes, flops float64 }
 
-// floor is the shortest time at the machine's own rates.
-func (c cost) floor(r kernelbench.Rates) float64 { return max(c.bytes/r.Read, c.flops/r.Flops) }
+func (c *cost) add(bytes, flops float64) { *c = append(*c, work{bytes, flops}) }
+
+// floor is the shortest time at the machine's own rates, of one operation after another.
+func (c cost) floor(r kernelbench.Rates) (seconds float64) {
+	for _, w := range c {
+		seconds += max(w.bytes/r.Read, w.flops/r.Flops)
+	}
+	return seconds
+}
 
 // coster knows a model's sizes.
 type coster struct {
@@ -26,31 +35,31 @@ type coster struct {
 	act  kernels.DType
 }
 
-// weights are the matrices that tokens at once multiply: each is read once, of the experts those that are likely chosen.
-func (c coster) weights(tokens int) (out cost) {
-	untied := false
+// weights are the matrices that tokens at once multiply, logits of them the vocabulary: each is read once, of the experts
+// those that are likely chosen.
+func (c coster) weights(tokens, logits int) (out cost) {
+	untied := slices.ContainsFunc(c.want, func(t model.TensorSpec) bool { return strings.HasSuffix(t.Name, "lm_head.weight") })
 	for _, t := range c.want {
-		untied = untied || strings.HasSuffix(t.Name, "lm_head.weight")
-	}
-	for _, t := range c.want {
-		if engine.OfHead(t.Name) || strings.Contains(t.Name, "embed") && untied {
-			continue
+		embeds := strings.Contains(t.Name, "embed")
+		switch {
+		case engine.OfHead(t.Name) || embeds && untied:
+		case embeds || strings.HasSuffix(t.Name, "lm_head.weight"):
+			c.matrix(&out, t, logits)
+		default:
+			c.matrix(&out, t, tokens)
 		}
-		n := 1.0
-		for _, d := range t.Shape {
-			n *= float64(d)
-		}
-		read, used := c.share(t.Name, tokens)
-		out.add(n*read*float64(t.DType.Size()), 2*n*used*float64(tokens))
 	}
 	return out
 }
 
-// head is the vocabulary matrix, or its first rows, by which tokens are multiplied.
-func (c coster) head(tokens, rows int) (out cost) {
-	n := float64(rows) * float64(c.spec.Hidden)
-	out.add(2*n, 2*n*float64(tokens))
-	return out
+// matrix adds a matrix that so many tokens multiply.
+func (c coster) matrix(out *cost, t model.TensorSpec, tokens int) {
+	n := 1.0
+	for _, d := range t.Shape {
+		n *= float64(d)
+	}
+	read, used := c.share(t.Name, tokens)
+	out.add(n*read*float64(t.DType.Size()), 2*n*used*float64(tokens))
 }
 
 // draft is what proposing k drafts for each of rows sequences takes behind a step of T tokens each: the head over the
@@ -66,19 +75,14 @@ func (c coster) draft(rows, t, k, context int) (out cost) {
 			if i == 0 && ofEveryToken(w.Name) {
 				tokens = rows * t
 			}
-			n := 1.0
-			for _, d := range w.Shape {
-				n *= float64(d)
-			}
-			read, used := c.share(w.Name, tokens)
-			out.add(n*read*float64(w.DType.Size()), 2*n*used*float64(tokens))
+			c.matrix(&out, w, tokens)
 		}
 		if m := c.spec.MTP; m != nil {
 			line := 2 * c.spec.KVHeads * c.spec.HeadDim * m.AttentionLayers * c.plan.KV.DType.Size()
 			out.add(float64(rows*context*line), 4*float64(rows*context*c.spec.QHeads*c.spec.HeadDim*m.AttentionLayers))
 		}
-		head := c.head(rows, c.plan.DraftVocab)
-		out.add(head.bytes, head.flops)
+		head := float64(c.plan.DraftVocab * c.spec.Hidden)
+		out.add(2*head, 2*head*float64(rows))
 	}
 	return out
 }
@@ -104,7 +108,7 @@ func (c coster) share(name string, tokens int) (read, used float64) {
 
 // step is one step of rows sequences, each of t tokens behind so much context.
 func (c coster) step(rows, t, context int) cost {
-	out := c.weights(rows * t)
+	out := c.weights(rows*t, rows*t)
 	n := float64(rows)
 	if s := c.spec; s.Mamba2Layers > 0 {
 		bytes, flops := kernelbench.Mamba2Cost(s.Mamba2, c.plan.Window, t, c.act, c.plan.SSM.State)
@@ -131,8 +135,7 @@ func (c coster) attention(context float64) float64 {
 
 // prefill is some prompts of n tokens, in the chunked form of the scans with chunks of 64.
 func (c coster) prefill(prompts, n int) cost {
-	out := c.weights(prompts * n)
-	out.flops -= c.head(prompts*(n-1), c.spec.Vocab).flops // only the last token of a prompt is looked up in the vocabulary
+	out := c.weights(prompts*n, prompts)
 	tokens := float64(prompts * n)
 	out.add(tokens*float64(c.kvToken()), tokens*c.attention(float64(n)/2))
 	if d := c.spec.Mamba2; c.spec.Mamba2Layers > 0 {

@@ -23,7 +23,8 @@ import (
 const engineUsage = `usage: bench engine [MODEL] [flags]
 
 Decodes with different numbers of sequences at once, and computes a prompt, on one model. Made-up weights
-(--load-format dummy) do for speed. The floor is the larger of bytes / read rate and flops / multiply-add rate.
+(--load-format dummy) do for speed. The floor is the sum over operations of the
+larger of bytes / read rate and flops / multiply-add rate.
 `
 
 // engineRow is one line. Times are medians over the repeats.
