@@ -70,6 +70,8 @@ type Engine struct {
 	done      chan struct{}
 	stats     stats
 	fatal     atomic.Pointer[error]
+	began     atomic.Int64 // when this turn of the loop began, behind made; 0 while it rests
+	made      time.Time
 }
 
 // New makes an engine for a loaded model and starts its loop. The device and the model's weights are the caller's to
@@ -97,6 +99,7 @@ func build(dev kernels.Device, m model.Model, spec model.Spec, p *Plan, o Option
 		tasks:    make(chan func(), 1),
 		wake:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
+		made:     time.Now(),
 	}
 	if err := e.allocate(); err != nil {
 		return nil, err
@@ -239,10 +242,15 @@ func (e *Engine) Abort() {
 	e.wakeUp()
 }
 
-// Err is the fault that ended the engine, or nil.
+// Err is the fault that ended the engine, or that its device hangs, or nil. A device that hangs does not let the loop end:
+// neither does Close return.
 func (e *Engine) Err() error {
 	if f := e.fatal.Load(); f != nil {
 		return *f
+	}
+	limit, began := e.options.StepTimeout, e.began.Load()
+	if took := time.Since(e.made) - time.Duration(began); limit > 0 && began > 0 && took > limit {
+		return fmt.Errorf("the device hangs: a step has taken %s and is not done", took.Round(time.Second/10))
 	}
 	return nil
 }
@@ -252,10 +260,12 @@ func (e *Engine) loop() {
 	defer close(e.done)
 	for e.turn() {
 	}
+	e.began.Store(0)
 }
 
 // turn launches a step, if there is one, and collects the one before it. It reports whether the loop goes on.
 func (e *Engine) turn() bool {
+	e.began.Store(int64(time.Since(e.made)))
 	e.takeIncoming()
 	e.takeCancelled()
 	launched := e.launch()
@@ -284,6 +294,7 @@ func (e *Engine) rest() bool {
 	if e.closing.Load() && len(e.incoming) == 0 {
 		return false
 	}
+	e.began.Store(0)
 	<-e.wake
 	return true
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"reprise/internal/golden"
 	"reprise/kernels"
@@ -218,5 +219,48 @@ func TestSamplerTablesDoNotLeak(t *testing.T) {
 	read(t, submit(t, e, r))
 	if got := read(t, submit(t, e, greedy(c.Prompt, 32))).ids(); !slices.Equal(got, c.Greedy) {
 		t.Errorf("after a restricted request: %v, want %v", got, c.Greedy)
+	}
+}
+
+// hanging is a device that does not finish steps while it is held.
+type hanging struct {
+	kernels.Device
+	held *sync.RWMutex
+}
+
+func (h hanging) Wait(t kernels.Ticket) error {
+	h.held.RLock()
+	defer h.held.RUnlock()
+	return h.Device.Wait(t)
+}
+
+// TestHang: a step that does not end is an error for whoever watches, and no longer when it has ended after all.
+func TestHang(t *testing.T) {
+	var held sync.RWMutex
+	g := golden.Open(t, "qwen35-dense")
+	e := openOn(t, hanging{device(t), &held}, g, Options{StepTimeout: 200 * time.Millisecond})
+	until := func(hangs bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); (e.Err() != nil) != hangs; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%v", e.Err())
+			}
+		}
+	}
+	c := g.Cases[0]
+	held.Lock()
+	s := submit(t, e, greedy(c.Prompt, 4))
+	until(true)
+	if err := e.Err(); !strings.Contains(err.Error(), "the device hangs") {
+		t.Error(err)
+	}
+	held.Unlock()
+	if got := read(t, s).ids(); !slices.Equal(got, c.Greedy[:4]) {
+		t.Errorf("%v, want %v", got, c.Greedy[:4])
+	}
+	until(false)
+	time.Sleep(300 * time.Millisecond) // at rest for longer than a step may take
+	if err := e.Err(); err != nil {
+		t.Error(err)
 	}
 }

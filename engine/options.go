@@ -2,6 +2,7 @@ package engine
 
 import (
 	"log/slog"
+	"time"
 
 	"reprise/kernels"
 	"reprise/spec"
@@ -31,6 +32,7 @@ type Options struct {
 	MaxMatch       int              // "prompt_lookup_max" of method ngram; 0 = max(5, MinMatch)
 	MaxLogProbs    int              // --max-logprobs; -1 = the vocabulary, 0 = only the token's own
 	MaxQueue       int              // waiting requests before ErrQueueFull; 0 = 4096
+	StepTimeout    time.Duration    // a step that takes longer is an error of Err; 0 = five minutes on a GPU, else none
 	MemoryFraction float64          // --gpu-memory-utilization: share of the free memory that may be taken; 0 = 0.5 on the CPU, else 0.9
 	SwapBytes      int64            // host memory for swapped-out sequences; 0 = a quarter of the free memory
 	Seed           uint64           // of requests that bring none
@@ -70,6 +72,9 @@ func (o Options) withDefaults(dev kernels.Device, vocab int) Options {
 		if cpu {
 			o.MemoryFraction = 0.5
 		}
+	}
+	if o.StepTimeout == 0 && dev.Graphs() {
+		o.StepTimeout = defaultStepTimeout
 	}
 	if o.SwapBytes == 0 {
 		o.SwapBytes = dev.MemoryFree() / 4

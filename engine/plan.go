@@ -15,22 +15,23 @@ import (
 
 // Limits asked for in Options that are 0 take these.
 const (
-	defaultSeqsCPU   = 64
-	defaultSeqs      = 256
-	defaultTokens    = 2048
-	defaultPageCPU   = 16
-	tileCPU          = 64  // rows of logits at once: they stay in a cache
-	tile             = 256 // the head's weights are read once for so many,
-	tileMost         = 512 // or for so many where steps sample as many: 7 % less time a row (H200, 248,320 tokens)
-	defaultQueue     = 4096
-	defaultWindow    = 16 // records, up to T = 3
-	defaultWindowT   = 32 // records, above
-	defaultMinMatch  = 2  // tokens of a look-up
-	defaultMaxMatch  = 5
-	largestLen       = 1 << 22
-	largestSeqs      = 1 << 14
-	largestTokens    = 1 << 20
-	largestPoolCount = 1 << 30
+	defaultSeqsCPU     = 64
+	defaultSeqs        = 256
+	defaultTokens      = 2048
+	defaultPageCPU     = 16
+	tileCPU            = 64  // rows of logits at once: they stay in a cache
+	tile               = 256 // the head's weights are read once for so many,
+	tileMost           = 512 // or for so many where steps sample as many: 7 % less time a row (H200, 248,320 tokens)
+	defaultQueue       = 4096
+	defaultStepTimeout = 5 * time.Minute
+	defaultWindow      = 16 // records, up to T = 3
+	defaultWindowT     = 32 // records, above
+	defaultMinMatch    = 2  // tokens of a look-up
+	defaultMaxMatch    = 5
+	largestLen         = 1 << 22
+	largestSeqs        = 1 << 14
+	largestTokens      = 1 << 20
+	largestPoolCount   = 1 << 30
 )
 
 // Plan is where the memory goes. It is computed once, before anything is allocated, from the same layout functions that

@@ -176,8 +176,14 @@ func drain(f *flags, s *server.Server, model *cli.Loaded, signals <-chan os.Sign
 		}
 		done <- model.Close()
 	}()
+	watch := time.NewTicker(time.Second)
+	defer watch.Stop()
 	for { // the only writer of lines, so that none is cut by another
 		select {
+		case <-watch.C: // what hangs does not close
+			if err := model.Engine.Err(); err != nil {
+				return err
+			}
 		case err := <-late:
 			fmt.Fprintf(os.Stderr, "serve: %v\n", err)
 		case err := <-done:
