@@ -57,6 +57,18 @@ func (s *Server) tooLarge(c *gin.Context) *api.Error {
 	}
 }
 
+// understand parses a body. Large ones take turns: what they become may be many times their size, and take seconds.
+func understand[T any](s *Server, c *gin.Context, a *api.API, body []byte, parse func(*api.API, []byte) (T, error)) (T, error) {
+	if len(body) >= largeBody {
+		if err := s.large.Acquire(c.Request.Context(), 1); err != nil {
+			var none T
+			return none, err
+		}
+		defer s.large.Release(1)
+	}
+	return parse(a, body)
+}
+
 // encode writes v as JSON and a newline. Answers hold nothing that JSON cannot say.
 func encode(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

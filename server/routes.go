@@ -86,7 +86,7 @@ func (s *Server) simple(f func(*api.API, []byte) (any, error)) gin.HandlerFunc {
 		if !ok {
 			return
 		}
-		if out, err := f(b.API, body); err != nil {
+		if out, err := understand(s, c, b.API, body, f); err != nil {
 			s.failed(c, err)
 		} else {
 			s.answer(c, out)
@@ -95,13 +95,13 @@ func (s *Server) simple(f func(*api.API, []byte) (any, error)) gin.HandlerFunc {
 }
 
 // call serves a route whose answer is generated.
-func (s *Server) call(understand func(*api.API, []byte) (api.Call, error)) gin.HandlerFunc {
+func (s *Server) call(parse func(*api.API, []byte) (api.Call, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		b, body, ok := s.request(c)
 		if !ok {
 			return
 		}
-		call, err := understand(b.API, body)
+		call, err := understand(s, c, b.API, body, parse)
 		switch {
 		case err != nil:
 			s.failed(c, err)

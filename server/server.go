@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/semaphore"
 
 	"reprise/engine"
 	"reprise/server/api"
@@ -36,6 +37,8 @@ const (
 	idleTimeout         = 2 * time.Minute
 	farewell            = 2 * time.Second
 	maxHeaderBytes      = 64 << 10
+	largeBody           = 1 << 20
+	largeAtOnce         = 4
 )
 
 // Backend is what answers requests once the model is loaded.
@@ -54,6 +57,7 @@ type Server struct {
 	http     *http.Server
 	backend  atomic.Pointer[Backend]
 	draining atomic.Bool
+	large    *semaphore.Weighted // see understand
 }
 
 // New makes a server that is not ready yet.
@@ -67,7 +71,7 @@ func New(c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: c}
+	s := &Server{config: c, large: semaphore.NewWeighted(largeAtOnce)}
 	var err error
 	if s.metrics, err = newMetrics(c.MetricsPrefix, c.Model, s.stats); err != nil {
 		return nil, err

@@ -458,3 +458,45 @@ func TestDrainIsBounded(t *testing.T) {
 	wait.Wait()
 	idle(t, r.engine)
 }
+
+// TestLargeBodiesTakeTurns: while as many as may be are understood, a small body is, a large one waits, and one whose client
+// leaves gives up its turn.
+func TestLargeBodiesTakeTurns(t *testing.T) {
+	s, err := New(Config{Model: "m"})
+	check(t, err)
+	hold, inside := make(chan struct{}), make(chan struct{}, largeAtOnce+1)
+	parse := func(_ *api.API, body []byte) (int, error) {
+		if len(body) >= largeBody {
+			inside <- struct{}{}
+			<-hold
+		}
+		return len(body), nil
+	}
+	ask := func(ctx context.Context, size int) (int, error) {
+		return understand(s, &gin.Context{Request: (&http.Request{}).WithContext(ctx)}, nil, make([]byte, size), parse)
+	}
+	var group sync.WaitGroup
+	for range largeAtOnce + 1 {
+		group.Go(func() {
+			if n, err := ask(context.Background(), largeBody); n != largeBody || err != nil {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+		})
+	}
+	for range largeAtOnce {
+		<-inside
+	}
+	if n, err := ask(context.Background(), largeBody-1); n != largeBody-1 || err != nil {
+		t.Errorf("a small one: %d bytes, %v", n, err)
+	}
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	if _, err := ask(gone, largeBody); api.AsError(err).Status != api.StatusClientGone {
+		t.Errorf("a client that left: %v", err)
+	}
+	if len(inside) != 0 {
+		t.Errorf("%d more than %d at once", len(inside), largeAtOnce)
+	}
+	close(hold)
+	group.Wait()
+}
