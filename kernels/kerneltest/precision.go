@@ -83,7 +83,7 @@ func precisionKinds() []layerKind {
 		mamba2Kind(kernels.Mamba2Dims{Heads: 8, HeadDim: 80, State: 128, Groups: 2, Taps: 4}),
 		mamba2Kind(kernels.Mamba2Dims{Heads: 4, HeadDim: 64, State: 128, Groups: 1, Taps: 4}),
 		mamba2Kind(kernels.Mamba2Dims{Heads: 3, HeadDim: 5, State: 23, Groups: 1, Taps: 2}),
-		deltaKind(kernels.DeltaDims{KeyHeads: 1, ValueHeads: 2, KeyDim: 128, ValueDim: 128, Taps: 4}),
+		deltaKind(kernels.DeltaDims{KeyHeads: 2, ValueHeads: 4, KeyDim: 128, ValueDim: 128, Taps: 4}),
 		deltaKind(kernels.DeltaDims{KeyHeads: 1, ValueHeads: 3, KeyDim: 37, ValueDim: 7, Taps: 3}),
 	}
 }

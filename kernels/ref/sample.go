@@ -80,8 +80,8 @@ func logSumExp[F real](x []F) F {
 func (s sampling[F]) draw(i, slot int, logits []F) int {
 	param, index := s.param(slot), s.pos.at(s.token.at(i))+1
 	s.adjust(i, slot, param, index, logits)
-	if param.Temperature == 0 {
-		return best(logits, 1)[0]
+	if most := best(logits, 1)[0]; param.Temperature == 0 || math.IsInf(float64(logits[most]), 0) {
+		return most
 	}
 	for j := range logits {
 		logits[j] /= F(param.Temperature)
