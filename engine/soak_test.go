@@ -29,7 +29,7 @@ var (
 // TestSoak is the soak of engines on the CPU, by a few requests; internal/e2e has the longer one through HTTP.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes its time")
+		t.Skip("loads engines until the second half of -soak is over; make test does")
 	}
 	soakAll(t, *soakFor, func() kernels.Device { return device(t) }, 6, []soakModel{
 		{"qwen35-dense-tied-mtp", Options{Drafts: 3, MaxTokens: 128, PageTokens: 16, KVBlocks: 40}},

@@ -221,7 +221,7 @@ func (o roundingOps) Linear(p kernels.Linear) {
 // How many do is a matter of chance here, since steps have other rows in every run.
 func TestSpeculativeTextsWhereRoundingDiffers(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes its time")
+		t.Skip("reads 16 texts of both models at several batch sizes; make test does")
 	}
 	count := 0
 	for _, name := range []string{"demo-nemotron", "demo-qwen35"} {

@@ -357,20 +357,26 @@ func (s smallBuffers) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// TestSlowReader lets one client stop reading while others go on.
-func TestSlowReader(t *testing.T) {
-	r := start(t, Config{WriteTimeout: time.Second}, engine.Options{})
+// stall posts body through small buffers and reads no further than the beginning of the answer.
+func (r *running) stall(t *testing.T, path, body string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	go r.Serve(smallBuffers{l})
 	conn, err := net.Dial("tcp", l.Addr().String())
 	check(t, err)
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	check(t, conn.(*net.TCPConn).SetReadBuffer(4096))
-	body := `{"prompt":[5],"max_tokens":1900,"ignore_eos":true,"stream":true,"logprobs":20,"n":8}`
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", completions, len(body), body)
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
 	_, err = bufio.NewReaderSize(conn, 16).Peek(10)
 	check(t, err)
+}
+
+// TestSlowReader lets one client stop reading while others go on.
+func TestSlowReader(t *testing.T) {
+	r := start(t, Config{WriteTimeout: time.Second}, engine.Options{})
+	body := `{"prompt":[5],"max_tokens":1900,"ignore_eos":true,"stream":true,"logprobs":20,"n":8}`
+	r.stall(t, completions, body)
 	if status, _, text := r.call(t, "POST", completions, `{"prompt":"x","max_tokens":5}`); status != 200 {
 		t.Errorf("%d %s", status, text)
 	}
@@ -383,17 +389,8 @@ func TestSlowReader(t *testing.T) {
 // TestSlowReaderOfAWholeAnswer has a client that never reads: its connection is given up, and the server can end.
 func TestSlowReaderOfAWholeAnswer(t *testing.T) {
 	r := start(t, Config{WriteTimeout: 300 * time.Millisecond}, engine.Options{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	go r.Serve(smallBuffers{l})
-	conn, err := net.Dial("tcp", l.Addr().String())
-	check(t, err)
-	defer conn.Close()
-	check(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 	body := `{"return_token_strs":true,"prompt":"` + strings.Repeat("Once upon a time ", 50_000) + `"}`
-	fmt.Fprintf(conn, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	_, err = bufio.NewReaderSize(conn, 16).Peek(10)
-	check(t, err)
+	r.stall(t, "/tokenize", body)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	check(t, r.Shutdown(ctx))

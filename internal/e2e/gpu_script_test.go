@@ -69,7 +69,7 @@ func TestGPUScript(t *testing.T) {
 // that there is not. The programs are stand-ins.
 func TestGPUScriptRefuses(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts hundreds of processes")
+		t.Skip("starts a process for each proof of check, several times; make test does")
 	}
 	programs, out := t.TempDir(), t.TempDir()
 	script := func(want string, args ...string) {
