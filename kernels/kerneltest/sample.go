@@ -55,6 +55,7 @@ func drawParams() map[string]kernels.SlotParams {
 		"top-k":       {Temperature: 1, TopP: 1, TopK: 3, Repetition: 1},
 		"top-k 1":     {Temperature: 1, TopP: 1, TopK: 1, Repetition: 1},
 		"top-k all":   {Temperature: 1, TopP: 1, TopK: math.MaxInt32, Repetition: 1},
+		"top-k 64":    {Temperature: 1, TopP: 0.9, TopK: 64, Repetition: 1},
 		"top-p":       {Temperature: 1, TopP: 0.83, Repetition: 1},
 		"top-p small": {Temperature: 1, TopP: 1e-6, Repetition: 1},
 		"min-p":       {Temperature: 1, TopP: 1, MinP: 0.07, Repetition: 1},

@@ -40,6 +40,7 @@ struct Shared {
   uint64_t cut, bin, before, inside;
   uint64_t scan[WARPS];
   double segment[WARPS], segments[BLOCKS * WARPS];
+  uint64_t groups[BLOCKS * WARPS];  // the best token of every warp's share
   int chosen, owner;
   double start;
 };
@@ -365,6 +366,99 @@ __device__ float uniform(uint64_t seed, uint32_t index) {
   return (float)(c0 >> 8) * (1.f / 16777216.f);
 }
 
+// A top-k of up to SHORT tokens leaves so few that one warp does the rest, SHORT / 32 tokens a lane.
+constexpr int SHORT = 64;
+
+__device__ __forceinline__ uint64_t warp_total(uint64_t v) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
+  return v;
+}
+
+// candidates lists the tokens that top-k can leave, in block 0, best first in value, and returns how many there are; more than
+// FEW are not listed. The best tokens of k shares are k tokens, so that the worst of those bounds the k best of all.
+__device__ int candidates(Row& r, int k) {
+  Shared& s = r.s;
+  const int t = threadIdx.x;
+  if (t < BLOCKS * WARPS) s.groups[t] = r.of(t / WARPS).warps[t % WARPS].a;  // of best
+  if (t == 0) s.found[0] = 0, s.cut = NO_CEILING;
+  cg::this_cluster().sync();
+  if (t < BLOCKS * WARPS) {
+    int better = 0;
+    for (int i = 0; i < BLOCKS * WARPS; i++) better += s.groups[i] > s.groups[t];
+    if (better < k) atomicMin(reinterpret_cast<unsigned long long*>(&s.cut), (unsigned long long)s.groups[t]);
+  }
+  __syncthreads();
+  const uint64_t bound = max(s.cut, (uint64_t)(KEY_MINUS_INFINITY + 1) << 32);
+  collect(r, 0, false, [&](uint64_t place, float) { return place >= bound; });
+  const int found = (int)r.of(0).found[0];
+  if (r.rank == 0 && found <= FEW) {
+    for (int i = t; i < found; i += THREADS) {
+      int before = 0;
+      for (int j = 0; j < found; j++) before += s.place[j] > s.place[i];
+      s.value[before] = s.place[i];
+    }
+    __syncthreads();
+  }
+  return found;
+}
+
+// pick_short is pick among the n best tokens, in order in s.value, behind min-p and top-p; n is SHORT at most. By one warp.
+__device__ int pick_short(Row& r, const SlotParams& q, int n, float u) {
+  constexpr int HELD = SHORT / 32;
+  const uint64_t* sorted = r.s.value;
+  const int lane = threadIdx.x % 32;
+  float weight[HELD];
+  uint64_t before[HELD], total = 0;
+  for (int h = 0; h < HELD; h++) {
+    const int i = h * 32 + lane;
+    const float v = i < n ? logit_of((uint32_t)(sorted[i] >> 32)) : 0.f;
+    const bool kept = i < n && r.weight(v) >= fminf(q.min_p, 1.f);
+    weight[h] = kept ? r.weight(v) : 0.f;
+    uint64_t units = kept ? r.units(v) : 0, upto = units;
+    for (int o = 1; o < 32; o <<= 1) {
+      uint64_t below = __shfl_up_sync(~0u, upto, o);
+      if (lane >= o) upto += below;
+    }
+    before[h] = total + upto - units;
+    total += warp_total(units);
+  }
+  const uint64_t target = q.top_p < 1 ? max((uint64_t)1, (uint64_t)ceil((double)q.top_p * (double)total)) : NO_CEILING;
+  double all = 0, run[HELD] = {};
+  for (int h = 0; h < HELD; h++) {
+    if (before[h] >= target) weight[h] = 0;
+    all += warp_sum((double)weight[h]);
+  }
+#pragma unroll
+  for (int from = 0; from < HELD; from++)
+    for (int j = 0; j < min(32, n - from * 32); j++) {
+      const float w = __shfl_sync(~0u, weight[from], j);
+      const int id = id_of(sorted[from * 32 + j]);
+#pragma unroll
+      for (int h = 0; h < HELD; h++)
+        if (h * 32 + lane < n && id <= id_of(sorted[h * 32 + lane])) run[h] += w;
+    }
+  uint64_t first = 0, last = 0;  // the inverted id of the first token past the goal; the last token of all
+  for (int h = 0; h < HELD; h++) {
+    if (weight[h] == 0) continue;
+    const uint64_t id = (uint32_t)id_of(sorted[h * 32 + lane]);
+    last = max(last, id + 1);
+    if (run[h] > (double)u * all) first = max(first, (uint64_t)(uint32_t)~id + 1);
+  }
+  first = warp_best(first), last = warp_best(last);
+  return first ? (int)~(uint32_t)(first - 1) : (int)last - 1;
+}
+
+// draw_short draws where top-k leaves few tokens, behind best; -1 if too many are as good as those.
+__device__ int draw_short(Row& r, const SlotParams& q, float u) {
+  const int found = candidates(r, q.top_k);
+  if (r.rank == 0 && threadIdx.x < 32 && found <= FEW) {
+    const int id = pick_short(r, q, min(found, q.top_k), u);
+    if (threadIdx.x < BLOCKS) r.of(threadIdx.x).chosen = id;
+  }
+  cg::this_cluster().sync();
+  return found <= FEW ? r.s.chosen : -1;
+}
+
 __device__ int draw(const Sample& p, Row& r, int row, int slot) {
   const SlotParams& q = at<SlotParams>(p.params)[slot];
   const int index = at<int>(p.pos)[at<int>(p.token)[row]] + 1;
@@ -372,11 +466,16 @@ __device__ int draw(const Sample& p, Row& r, int row, int slot) {
   const uint64_t top = best(r);
   r.most = logit_of((uint32_t)(top >> 32)), r.temperature = q.temperature;
   if (q.temperature == 0 || !(fabsf(r.most) < INFINITY)) return id_of(top);  // weights need a finite largest logit
+  const float u = uniform(q.seed, (uint32_t)index);
+  if (q.top_k > 0 && q.top_k <= SHORT) {
+    const int id = draw_short(r, q, u);
+    if (id >= 0) return id;
+  }
   uint64_t floor = (uint64_t)(KEY_MINUS_INFINITY + 1) << 32;
   if (q.min_p > 0) floor = above_share(r, floor, fminf(q.min_p, 1.f));
   if (q.top_k > 0 && q.top_k < p.vocab) floor = select(r, floor, NO_CEILING, false, q.top_k, 0);
   if (q.top_p < 1) floor = select(r, floor, NO_CEILING, true, 0, q.top_p);
-  return pick(r, floor, uniform(q.seed, (uint32_t)index));
+  return pick(r, floor, u);
 }
 
 // list_best writes the best tokens of the raw logits, FEW at a time.
@@ -477,11 +576,15 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
   pdl_begin();
   const int rank = (int)cg::this_cluster().block_rank();
   const int first = min(p.vocab, rank * p.slice), n = min(p.vocab - first, p.slice);
-  for (int row = blockIdx.x / BLOCKS; row < p.rows; row += gridDim.x / BLOCKS) {
-    const int slot = at<int>(p.slot)[row];
-    if (p.apart && quick(p, row, slot)) continue;
-    Row r = {*reinterpret_cast<Shared*>(memory), reinterpret_cast<float*>(memory + BESIDE), first, n, rank, 0, 0.f, 1.f};
-    sample_row(p, r, row, slot);
-    cg::this_cluster().sync();  // nobody goes on while others read its memory
+  const int clusters = gridDim.x / BLOCKS, lane = threadIdx.x % 32;
+  for (int next = blockIdx.x / BLOCKS; next < p.rows; next += 32 * clusters) {  // 32 rows are looked at together
+    const int mine = next + lane * clusters;
+    const bool left = mine < p.rows && !(p.apart && quick(p, mine, at<int>(p.slot)[mine]));
+    for (uint32_t rows = __ballot_sync(~0u, left); rows; rows &= rows - 1) {
+      const int row = next + (__ffs(rows) - 1) * clusters;
+      Row r = {*reinterpret_cast<Shared*>(memory), reinterpret_cast<float*>(memory + BESIDE), first, n, rank, 0, 0.f, 1.f};
+      sample_row(p, r, row, at<int>(p.slot)[row]);
+      cg::this_cluster().sync();  // nobody goes on while others read its memory
+    }
   }
 }
