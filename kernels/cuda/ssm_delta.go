@@ -76,7 +76,8 @@ func (k *stepKernel) sizeDelta(window int) {
 	}
 	k.size(window, stepKeys, 512, k.heads*(window+16)*4)
 	if k.format != kernels.StateF32 {
-		k.shared += window*window*4 + k.warps*window*16*4
+		side := window / 8 // of the solvers
+		k.shared += k.heads * (side*(side+1)/2*256 + window*4)
 	}
 }
 

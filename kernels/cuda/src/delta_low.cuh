@@ -24,9 +24,8 @@ struct LowConfig {
   static constexpr int GS = BARS + WARPS * STAGES * 8;  // log decays [W + 8][HPC], beta [8][HPC]
   static constexpr int SCALES = (GS + HPC * (W + 16) * 4 + 15) / 16 * 16;  // of the value rows, then of the heads
   static constexpr int WHOLE = HPC * P * Low<FORMAT>::SCALES;
-  static constexpr int COUPLINGS = SCALES + (WHOLE + HPC * 4 + 15) / 16 * 16;
-  static constexpr int ANEW = COUPLINGS + W * W * 4;  // a warp's corrections
-  static constexpr int US = ANEW + WARPS * W * TILE_ROWS * 4;
+  static constexpr int SOLVERS = SCALES + (WHOLE + HPC * 4 + 15) / 16 * 16;
+  static constexpr int US = SOLVERS + HPC * (int)sizeof(Solver<W>);
   static_assert(W * HPC <= THREADS);
 };
 
@@ -177,6 +176,9 @@ __device__ void low_step(const Delta& p) {
   }
   for (int idx = threadIdx.x; idx < n * HPC * 2; idx += C::THREADS)
     prefetch_l2(row_of<bf16>(p.z, token0 + idx / (HPC * 2)) + head0 * P + idx % (HPC * 2) * 64);
+  if (flush && p.state.two)  // the values that corrections are derived from
+    for (int idx = threadIdx.x; idx < h * HPC * 2; idx += C::THREADS)
+      prefetch_l2(at<bf16>(slot_ring + p.state.v) + (int64_t)ring_at(idx / (HPC * 2)) * values + head0 * P + idx % (HPC * 2) * 64);
   load_scales<C>(smem + C::SCALES, flush ? p.state.hp : p.state.lp, p.state.block(src), head0);
   pdl_wait();
   pdl_trigger();
@@ -350,7 +352,11 @@ __device__ void low_step(const Delta& p) {
       emit(acc, u, i);
     }
   } else {
-    if (p.state.two) couple<C>(reinterpret_cast<float*>(smem + C::COUPLINGS), keys, rows, warp, lane);
+    Solver<W>* const solvers = reinterpret_cast<Solver<W>*>(smem + C::SOLVERS);
+    if (p.state.two) {
+      const float strength = lane < h ? __ldcg(at<float>(slot_ring + p.state.beta) + (int64_t)ring_at(lane) * vheads + head) : 0.f;
+      make_solvers<C>(solvers, keys, rows, lane < h ? gs[lane * HPC + hd] : 0.f, strength, warp, lane);
+    }
     const float gamma = expf(decays.total);
     const float fold_w = lane < h ? expf(decays.after) : 0.f;
     float fw[M][4];
@@ -358,38 +364,42 @@ __device__ void low_step(const Delta& p) {
     const uint32_t* queries[NT];
 #pragma unroll
     for (int m = 0; m < NT; m++) queries[m] = query(m, min(t_row, n - 1)) + c * 2;
-    float* const space = reinterpret_cast<float*>(smem + C::ANEW) + warp * W * TILE_ROWS;
+    const bf16* const ring_v = at<bf16>(slot_ring + p.state.v) + first;
     with_format<C::FORMAT>(p.state.hp.format, [&](auto f) {
       constexpr int HP = decltype(f)::value;
       fold.scales = smem + C::SCALES + (hd * P + sub * C::TILES * TILE_ROWS) * Stored<HP>::SCALES;
       fold.whole = reinterpret_cast<const float*>(smem + C::SCALES + C::WHOLE)[hd];
-      uint32_t u[M][4];
-      float acc[NT][4];
-      fold.template run<HP>(
-          reinterpret_cast<uint32_t*>(smem + C::SCRATCH), warp, lane,
-          [&](const RawTile<HP>& tile, int i, Folded& s) {
-            load_values(u, i);
-            const bool anew = HP != C::FORMAT && p.state.two;
-            if (anew)
-              derive<C, HP>(p, tile, space, reinterpret_cast<const float*>(smem + C::COUPLINGS), keys, rows, lane, gs[min(lane, W - 1) * HPC + hd], slot_ring, origin_at,
-                            (int)(first + i * TILE_ROWS));
-            uint32_t wv[M][3][4];  // weighted corrections
+      Folding<M> folding = {gamma, {}, key_lane};
+      fold.template run<HP, NT>(
+          reinterpret_cast<uint32_t*>(smem + C::SCRATCH), warp, lane, folding,
+          [&](const RawTile<HP>& tile, int i) {
+            uint32_t u[M][4];
+            float anew[W / 8][4];
+            if constexpr (HP == C::FORMAT)
+              load_values(u, i);
+            else
+              derive<W, HP>(anew, tile, solvers[hd], keys, rows, lane, [&](int j) { return ring_v + (int64_t)ring_at(j) * values + i * TILE_ROWS; });
 #pragma unroll
             for (int m = 0; m < M; m++)
 #pragma unroll
               for (int r = 0; r < 4; r++) {
+                // weighted corrections
                 float x[2];
-                const float2 v = unpack_f16(u[m][r]);
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                  const int j = m * 16 + (r >> 1) * 8 + 2 * c + e;
-                  x[e] = anew ? (j < h ? space[j * TILE_ROWS + (r & 1) * 8 + g] : 0.f) : (e ? v.y : v.x) * fw[m][(r >> 1) * 2 + e];
+                if constexpr (HP == C::FORMAT) {
+                  const float2 v = unpack_f16(u[m][r]);
+                  x[0] = v.x * fw[m][(r >> 1) * 2], x[1] = v.y * fw[m][(r >> 1) * 2 + 1];
+                } else {
+                  x[0] = anew[2 * m + (r >> 1)][(r & 1) * 2], x[1] = anew[2 * m + (r >> 1)][(r & 1) * 2 + 1];
                 }
-                split3_bf16(x[0], x[1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+                split3_bf16(x[0], x[1], folding.wv[m][0][r], folding.wv[m][1][r], folding.wv[m][2][r]);
               }
-            fold_tile<HP, NT, M>(tile, acc, s, lane, gamma, wv, key_lane, [&](int m, int k) { return *reinterpret_cast<const uint2*>(queries[m] + k * 8); });
           },
-          [&](int i) { emit(acc, u, i); });
+          [&](int m, int k) { return *reinterpret_cast<const uint2*>(queries[m] + k * 8); },
+          [&](int i, float (&acc)[NT][4]) {
+            uint32_t u[M][4];
+            load_values(u, i);
+            emit(acc, u, i);
+          });
     });
   }
   gated_norm<C>(p, us, token0, n, head0, warp, lane);

@@ -1,6 +1,7 @@
 // Rows that flush into checkpoints below float32. A tile of the copy that carries the recurrence is widened to float32 in
 // registers, read, folded there and rounded from there into every copy: lane (g, c) owns columns 16i+4c .. 16i+4c+3 of rows
-// g and g + 8 throughout (replay.cuh), so nothing but the largest values of scaled blocks passes between lanes.
+// g and g + 8 throughout (replay.cuh), so nothing but the largest values of scaled blocks passes between lanes. What scales
+// are chosen by is folded once more: a tile is never kept, for only memory would have room for it.
 #pragma once
 #include <type_traits>
 
@@ -29,12 +30,6 @@ __device__ __forceinline__ void with_format(int format, Call f) {
 }
 
 // ---------------------------------------------------------------- widening and folding
-
-// A folded tile: chunks of 16 columns, rows g and g + 8, this lane's four columns of each. Loops over chunks stay loops, so
-// it lies in local memory and is handed to functions: the code is a fifth and the registers are few.
-struct Folded {
-  float4 v[8][2];
-};
 
 // A tile in shared memory with the scales of its rows; whole: the head's scale of nvfp4.
 template <int F>
@@ -90,46 +85,29 @@ __device__ __forceinline__ void read_chunk(float (&acc)[4], const float4& s0, co
   }
 }
 
-// acc[n] = S Q[n] and out = gamma S + sum_j wv_j k_j^T (tile_pass of replay.cuh). query(n, i): this lane's four elements of
-// chunk i of query n.
-template <int F, int NT, int M, typename Query>
-__device__ __forceinline__ void fold_tile(const RawTile<F>& tile, float (&acc)[NT][4], Folded& out, int lane, float gamma, const uint32_t (&wv)[M][3][4],
-                                          const uint32_t (&key_lane)[M], Query query) {
-  float part[2][NT][4];
-#pragma unroll
-  for (int n = 0; n < NT; n++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) part[0][n][e] = part[1][n][e] = 0.f;
-#pragma unroll 2
-  for (int i = 0; i < 8; i++) {
-    const float4 s0 = tile.load(lane, 0, i), s1 = tile.load(lane, 1, i);
-#pragma unroll
-    for (int n = 0; n < NT; n++) read_chunk<Stored<F>::TF32>(part[i & 1][n], s0, s1, query(n, i));
-    fold_chunk(out.v[i][0], out.v[i][1], s0, s1, gamma, wv, key_lane, i);
-  }
-#pragma unroll
-  for (int n = 0; n < NT; n++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) acc[n][e] = part[0][n][e] + part[1][n][e];
-}
+// What is folded into a tile: gamma S + sum_j wv_j k_j^T (tile_pass of replay.cuh).
+template <int M>
+struct Folding {
+  float gamma;
+  uint32_t wv[M][3][4];
+  const uint32_t (&key_lane)[M];
+  // Chunk i of rows g and g + 8, which are s0 and s1.
+  __device__ __forceinline__ void chunk(float4& r0, float4& r1, const float4& s0, const float4& s1, int i) const { fold_chunk(r0, r1, s0, s1, gamma, wv, key_lane, i); }
+};
 
 // ---------------------------------------------------------------- rounding
 
 __device__ __forceinline__ uint32_t largest_of(const float4& x) { return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w))); }
-__device__ __forceinline__ uint32_t largest_of(const Folded& s, int r) {
-  uint32_t m = 0;
-#pragma unroll 4
-  for (int i = 0; i < 8; i++) m = max(m, largest_of(s.v[i][r]));
-  return m;
-}
-
-// Four words of four neighbours: word j of lane c becomes word c of lane j.
-__device__ __forceinline__ uint4 transpose_four(uint4 v, int lane) {
-  const bool high = lane & 2, odd = lane & 1;
-  uint32_t x = __shfl_xor_sync(~0u, high ? v.x : v.z, 2), y = __shfl_xor_sync(~0u, high ? v.y : v.w, 2);
-  v = high ? make_uint4(x, y, v.z, v.w) : make_uint4(v.x, v.y, x, y);
-  x = __shfl_xor_sync(~0u, odd ? v.x : v.y, 1), y = __shfl_xor_sync(~0u, odd ? v.z : v.w, 1);
-  return odd ? make_uint4(x, v.y, y, v.w) : make_uint4(v.x, x, v.z, y);
+// The largest magnitudes of this lane's columns of a folded tile, rows g and g + 8.
+template <int F, int M>
+__device__ __forceinline__ void measure(uint32_t (&largest)[2], const RawTile<F>& tile, const Folding<M>& folding, int lane) {
+  largest[0] = largest[1] = 0;
+#pragma unroll 2
+  for (int i = 0; i < 8; i++) {
+    float4 x0, x1;
+    folding.chunk(x0, x1, tile.load(lane, 0, i), tile.load(lane, 1, i), i);
+    largest[0] = max(largest[0], largest_of(x0)), largest[1] = max(largest[1], largest_of(x1));
+  }
 }
 
 // The random numbers of this lane's columns of chunk i, rows `line` + g and + 8, two words each. Two neighbours share a
@@ -185,101 +163,80 @@ __device__ __forceinline__ uint2 codes_of(const float4& four, float inverse, uin
   return make_uint2(c[0] | c[1] << 16, c[2] | c[3] << 16);
 }
 
-// What the elements of a folded tile are multiplied by, in the blocks of format F; the scales are stored on the way.
-template <int F>
-struct Inverses {
-  float v[2][2];  // [row]: fp8: the same twice; nvfp4: this lane's chunks c and c + 4
-
-  __device__ __forceinline__ Inverses(const Folded& s, const StateArray& a, uint64_t block, int64_t line, const Scale& whole, bool stochastic, int lane) {
-    const int g = lane >> 2, c = lane & 3;
-    if constexpr (F == STATE_F8) {
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        const Scale scale = scale_of(largest_of_lanes(largest_of(s, r), 4), 448.f);
-        v[r][0] = v[r][1] = scale.inverse;
-        if (c == 0) at<float>(block + a.scales)[line + g + 8 * r] = scale.scale;
-      }
-    } else if constexpr (F == STATE_NVFP4) {
-      const bool high = lane & 2, odd = lane & 1;
-#pragma unroll
-      for (int at4 = 0; at4 < 4; at4++) {
-        const int r = at4 & 1, k = at4 >> 1;  // chunks 4k .. 4k+3: their largest values meet at lanes 0 .. 3
-        uint32_t m[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) m[j] = largest_of(s.v[4 * k + j][r]);
-        const uint32_t got0 = __shfl_xor_sync(~0u, high ? m[0] : m[2], 2), got1 = __shfl_xor_sync(~0u, high ? m[1] : m[3], 2);
-        const uint32_t m0 = max(high ? m[2] : m[0], got0), m1 = max(high ? m[3] : m[1], got1), got = __shfl_xor_sync(~0u, odd ? m0 : m1, 1);
-        const uint32_t code = block_scale(whole, max(odd ? m1 : m0, got), stochastic, v[r][k]);
-        at<uint8_t>(block + a.scales)[(line + g + 8 * r) * 8 + 4 * k + c] = code;
-      }
-    }
-  }
-  __device__ __forceinline__ float of(int r, int i, int lane) const {
-    if constexpr (F == STATE_F8) return v[r][0];
-    if constexpr (F == STATE_NVFP4) return __shfl_sync(~0u, i < 4 ? v[r][0] : v[r][1], (lane & ~3) | (i & 3));
-    return 1.f;
-  }
-};
-
-// Rounds a folded tile whose first value row is `line` and stores its scales; put(r, i, codes) takes what is to be stored.
-template <int F, bool STOCHASTIC, typename Put>
-__device__ __forceinline__ void round_folded(const Folded& s, const StateArray& a, uint64_t block, int64_t line, const Scale& whole, const Noise& noise, int lane, Put put) {
-  const Inverses<F> inverse(s, a, block, line, whole, STOCHASTIC, lane);
-#pragma unroll 2
-  for (int i = 0; i < 8; i++) {
-    uint2 random[2] = {};
-    if constexpr (STOCHASTIC) draw(random, noise, line, i, lane);
-#pragma unroll
-    for (int r = 0; r < 2; r++) put(r, i, codes_of<F, STOCHASTIC>(s.v[i][r], inverse.of(r, i, lane), random[r]));
-  }
-}
-
-// A folded tile into the copy that carries the recurrence: into the place of what was read, to be stored from there.
-template <int F>
-__noinline__ __device__ void round_in_place(const Folded& s, const RawTile<F>& tile, const StateArray& a, uint64_t block, int64_t line, const Scale& whole,
-                                               const Noise& noise, int lane) {
-  auto put = [&](int r, int i, uint2 codes) {
-    uint8_t* p = tile.place(lane, r, i);
-    if constexpr (F == STATE_F8)
-      *reinterpret_cast<uint32_t*>(p) = codes.x;
-    else if constexpr (F == STATE_NVFP4)
-      *reinterpret_cast<uint16_t*>(p) = codes.x;
-    else
-      *reinterpret_cast<uint2*>(p) = codes;
-  };
-  if (noise.stochastic)
-    round_folded<F, true>(s, a, block, line, whole, noise, lane, put);
-  else
-    round_folded<F, false>(s, a, block, line, whole, noise, lane, put);
-}
-
-// A folded tile in float32 into the place of what was read.
-__device__ __forceinline__ void put_folded(const Folded& s, const RawTile<STATE_F32>& tile, int lane) {
-#pragma unroll 2
-  for (int i = 0; i < 8; i++)
-#pragma unroll
-    for (int r = 0; r < 2; r++) *reinterpret_cast<float4*>(tile.place(lane, r, i)) = s.v[i][r];
-}
-// A folded tile, rounded to nearest, into the copy that is read.
-template <int F>
-__noinline__ __device__ void round_copy(const Folded& s, const StateArray& a, uint64_t block, int64_t line, const Scale& whole, int lane) {
-  const uint64_t rows[2] = {block + a.values + (line + (lane >> 2)) * Stored<F>::ROW, block + a.values + (line + (lane >> 2) + 8) * Stored<F>::ROW};
-  const int c = lane & 3;
-  if constexpr (F == STATE_F16 || F == STATE_BF16) {
-    round_folded<F, false>(s, a, block, line, whole, Noise{0, 0, 0}, lane, [&](int r, int i, uint2 codes) { at<uint2>(rows[r])[4 * i + c] = codes; });
-    return;
-  }
-  uint32_t codes[8][2];
-  round_folded<F, false>(s, a, block, line, whole, Noise{0, 0, 0}, lane, [&](int r, int i, uint2 v) { codes[i][r] = v.x; });
+// What elements of two neighbouring chunks, from i on, are multiplied by: [chunk][row].
+using Inverses = float[2][2];
+// Of fp8: a block is a row; largest: of this lane's columns. The scales are stored.
+__device__ __forceinline__ void row_scales(Inverses& inverse, const uint32_t (&largest)[2], const StateArray& a, uint64_t block, int64_t line, int lane) {
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    if constexpr (F == STATE_F8) {
-      at<uint4>(rows[r])[c] = transpose_four(make_uint4(codes[0][r], codes[1][r], codes[2][r], codes[3][r]), lane);
-      at<uint4>(rows[r])[4 + c] = transpose_four(make_uint4(codes[4][r], codes[5][r], codes[6][r], codes[7][r]), lane);
+    const Scale scale = scale_of(largest_of_lanes(largest[r], 4), 448.f);
+    inverse[0][r] = inverse[1][r] = scale.inverse;
+    if ((lane & 3) == 0) at<float>(block + a.scales)[line + (lane >> 2) + 8 * r] = scale.scale;
+  }
+}
+// Of nvfp4: a block is a chunk of a row. The scales are stored.
+__device__ __forceinline__ void block_scales(Inverses& inverse, const float4 (&x)[2][2], const StateArray& a, uint64_t block, int64_t line, int i, const Scale& whole,
+                                             bool stochastic, int lane) {
+  const bool high = lane & 2, odd = lane & 1;  // the lane's block: chunk `high`, row `odd`
+  uint32_t m[2];
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    const uint32_t m0 = largest_of(x[0][r]), m1 = largest_of(x[1][r]), got = __shfl_xor_sync(~0u, high ? m0 : m1, 2);
+    m[r] = max(high ? m1 : m0, got);
+  }
+  const uint32_t got = __shfl_xor_sync(~0u, odd ? m[0] : m[1], 1);
+  float own;
+  const uint32_t code = block_scale(whole, max(odd ? m[1] : m[0], got), stochastic, own);
+  at<uint8_t>(block + a.scales)[(line + (lane >> 2) + 8 * odd) * 8 + i + high] = code;
+#pragma unroll
+  for (int k = 0; k < 2; k++)
+#pragma unroll
+    for (int r = 0; r < 2; r++) inverse[k][r] = __shfl_sync(~0u, own, (lane & ~3) | (2 * k + r));
+}
+
+// Two chunks, from i on, into the copy that carries the recurrence: into the place of what was read, to be stored from there.
+template <int F>
+__device__ __forceinline__ void round_in_place(const float4 (&x)[2][2], const RawTile<F>& tile, int64_t line, int i, const Inverses& inverse, const Noise& noise, int lane) {
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    uint2 random[2] = {};
+    if (F != STATE_F32 && noise.stochastic) draw(random, noise, line, i + k, lane);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      uint8_t* const p = tile.place(lane, r, i + k);
+      if constexpr (F == STATE_F32) {
+        *reinterpret_cast<float4*>(p) = x[k][r];
+        continue;
+      }
+      const uint2 codes = noise.stochastic ? codes_of<F, true>(x[k][r], inverse[k][r], random[r]) : codes_of<F, false>(x[k][r], inverse[k][r], random[r]);
+      if constexpr (F == STATE_F8)
+        *reinterpret_cast<uint32_t*>(p) = codes.x;
+      else if constexpr (F == STATE_NVFP4)
+        *reinterpret_cast<uint16_t*>(p) = codes.x;
+      else
+        *reinterpret_cast<uint2*>(p) = codes;
+    }
+  }
+}
+
+// Two chunks, from i on, rounded to nearest, into the copy that is read. Of formats below 16 bits a pair of lanes has
+// neighbours: one stores the first chunk's, the other the second's.
+template <int F>
+__device__ __forceinline__ void round_copy(const float4 (&x)[2][2], const StateArray& a, uint64_t block, int64_t line, int i, const Inverses& inverse, int lane) {
+  const int c = lane & 3;
+  const bool odd = lane & 1;
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    const uint64_t row = block + a.values + (line + (lane >> 2) + 8 * r) * Stored<F>::ROW;
+    const uint2 first = codes_of<F, false>(x[0][r], inverse[0][r], make_uint2(0, 0)), second = codes_of<F, false>(x[1][r], inverse[1][r], make_uint2(0, 0));
+    if constexpr (F == STATE_F16 || F == STATE_BF16) {
+      at<uint2>(row)[4 * i + c] = first, at<uint2>(row)[4 * i + 4 + c] = second;
     } else {
-      auto pair = [&](int i) { return codes[i][r] | codes[i + 1][r] << 16; };
-      const uint4 w = transpose_four(make_uint4(pair(0), pair(2), pair(4), pair(6)), lane);
-      at<uint4>(rows[r])[c] = make_uint4(__byte_perm(w.x, w.y, 0x5410), __byte_perm(w.z, w.w, 0x5410), __byte_perm(w.x, w.y, 0x7632), __byte_perm(w.z, w.w, 0x7632));
+      const uint32_t own = odd ? second.x : first.x, got = __shfl_xor_sync(~0u, odd ? first.x : second.x, 1), low = odd ? got : own, high = odd ? own : got;
+      if constexpr (F == STATE_F8)
+        at<uint2>(row)[2 * (i + odd) + (c >> 1)] = make_uint2(low, high);
+      else
+        at<uint32_t>(row)[2 * (i + odd) + (c >> 1)] = low | high << 16;
     }
   }
 }
@@ -330,10 +287,8 @@ struct Flush {
   template <int F>
   static constexpr int DEPTH = C::STAGES < C::RING / Stored<F>::TILE ? C::STAGES : C::RING / Stored<F>::TILE;  // tiles in flight
   // An nvfp4 head needs its largest value before anything is rounded: all tiles are folded twice.
-  template <int F>
-  __device__ bool measures() const { return F == STATE_NVFP4 || (C::FORMAT == STATE_NVFP4 && state.two); }
-  template <int F>
-  __device__ int all() const { return measures<F>() ? 2 * C::TILES : C::TILES; }
+  static constexpr bool MEASURES = C::FORMAT == STATE_NVFP4;
+  static constexpr int ALL = MEASURES ? 2 * C::TILES : C::TILES;
   // Lane 0: the i-th tile asked for.
   template <int F>
   __device__ void request(int i) const {
@@ -343,7 +298,7 @@ struct Flush {
   }
   template <int F>
   __device__ void start() const {
-    for (int i = 0; i < DEPTH<F> && i < all<F>(); i++) request<F>(i);
+    for (int i = 0; i < DEPTH<F> && i < ALL; i++) request<F>(i);
   }
   // The i-th tile.
   template <int F>
@@ -353,41 +308,76 @@ struct Flush {
     return {ring + i % D * Stored<F>::TILE, scales + i % C::TILES * TILE_ROWS * Stored<F>::SCALES, whole};
   }
 
-  // Does all tiles. fold(tile, i, s): tile i's folded state; done(i): the rest of tile i, while it is stored. shared: WORDS
-  // words for every warp.
-  template <int F, typename Fold, typename Done>
-  __device__ void run(uint32_t* shared, int warp, int lane, Fold fold, Done done) const {
+  // Does all tiles. prepare(tile, i): makes folding's wv for tile i; query(n, k): this lane's four elements of chunk k of
+  // query n; done(i, acc): the rest of tile i, whose products with the queries are acc, while it is stored. shared: WORDS words
+  // for every warp.
+  template <int F, int NT, int M, typename Prepare, typename Query, typename Done>
+  __device__ __forceinline__ void run(uint32_t* shared, int warp, int lane, const Folding<M>& folding, Prepare prepare, Query query, Done done) const {
     Scale scale = {0.f, 0.f};
     uint32_t largest = 0;
 #pragma unroll 1
-    for (int it = 0; it < all<F>(); it++) {
+    for (int it = 0; it < ALL; it++) {
       const int i = it % C::TILES;
-      const int64_t at_line = line + i * TILE_ROWS;
       const RawTile<F> tile = wait<F>(it);
-      Folded s;
-      fold(tile, i, s);
-      if (measures<F>() && it < C::TILES) {
-        largest = max(largest, max(largest_of(s, 0), largest_of(s, 1)));
+      prepare(tile, i);
+      if (MEASURES && it < C::TILES) {
+        uint32_t m[2];
+        measure(m, tile, folding, lane);
+        largest = max(largest, max(m[0], m[1]));
         if (it == C::TILES - 1) scale = head_scale(largest_of_lanes(largest, 32), shared, warp, lane);
         __syncwarp();
-        if (lane == 0 && it + DEPTH<F> < all<F>()) request<F>(it + DEPTH<F>);
+        if (lane == 0 && it + DEPTH<F> < ALL) request<F>(it + DEPTH<F>);
         continue;
       }
-      if constexpr (F == STATE_F32)
-        put_folded(s, tile, lane);
-      else
-        round_in_place<F>(s, tile, state.hp, dst, at_line, scale, noise, lane);
+      float acc[NT][4];
+      pass<F>(acc, tile, folding, line + i * TILE_ROWS, scale, lane, query);
       async_proxy_fence();
       __syncwarp();
-      if (lane == 0) bulk_store(at<uint8_t>(dst + state.hp.values) + at_line * Stored<F>::ROW, tile.raw, Stored<F>::TILE);
-      if (F != C::FORMAT && state.two) round_copy<C::FORMAT>(s, state.lp, dst, at_line, scale, lane);
-      done(i);
-      if (lane == 0 && it + DEPTH<F> < all<F>()) bulk_store_wait_read(), request<F>(it + DEPTH<F>);
+      if (lane == 0) bulk_store(at<uint8_t>(dst + state.hp.values) + (line + i * TILE_ROWS) * Stored<F>::ROW, tile.raw, Stored<F>::TILE);
+      done(i, acc);
+      if (lane == 0 && it + DEPTH<F> < ALL) bulk_store_wait_read(), request<F>(it + DEPTH<F>);
     }
     if (lane == 0) bulk_store_wait();
   }
 
  private:
+  // acc[n] = S Q[n], and the folded tile into every copy.
+  template <int F, int NT, int M, typename Query>
+  __device__ __forceinline__ void pass(float (&acc)[NT][4], const RawTile<F>& tile, const Folding<M>& folding, int64_t at_line, const Scale& scale, int lane, Query query) const {
+    constexpr bool TWO = F != C::FORMAT;
+    float part[2][NT][4];
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) part[0][n][e] = part[1][n][e] = 0.f;
+    Inverses rows, blocks;
+    if constexpr (F == STATE_F8 || C::FORMAT == STATE_F8) {
+      uint32_t m[2];
+      measure(m, tile, folding, lane);
+      row_scales(rows, m, F == STATE_F8 ? state.hp : state.lp, dst, at_line, lane);
+    }
+#pragma unroll 1
+    for (int i = 0; i < 8; i += 2) {
+      float4 x[2][2];
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        const float4 s0 = tile.load(lane, 0, i + k), s1 = tile.load(lane, 1, i + k);
+#pragma unroll
+        for (int n = 0; n < NT; n++) read_chunk<Stored<F>::TF32>(part[k][n], s0, s1, query(n, i + k));
+        folding.chunk(x[k][0], x[k][1], s0, s1, i + k);
+      }
+      if constexpr (F == STATE_NVFP4)
+        block_scales(blocks, x, state.hp, dst, at_line, i, scale, noise.stochastic, lane);
+      else if constexpr (C::FORMAT == STATE_NVFP4)
+        block_scales(blocks, x, state.lp, dst, at_line, i, scale, false, lane);
+      round_in_place<F>(x, tile, at_line, i, F == STATE_F8 ? rows : blocks, noise, lane);
+      if constexpr (TWO) round_copy<C::FORMAT>(x, state.lp, dst, at_line, i, C::FORMAT == STATE_F8 ? rows : blocks, lane);
+    }
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) acc[n][e] = part[0][n][e] + part[1][n][e];
+  }
   // The head's scale from the largest values of its warps, stored.
   __device__ Scale head_scale(uint32_t largest, uint32_t* shared, int warp, int lane) const {
     if (lane == 0) shared[warp * C::WORDS] = largest;

@@ -233,17 +233,20 @@ __device__ void low_step(const Mamba2& p) {
     constexpr int HP = decltype(f)::value;
     fold.scales = smem + C::SCALES + hd * P * Stored<HP>::SCALES;
     fold.whole = reinterpret_cast<const float*>(smem + C::SCALES + C::WHOLE)[hd];
-    uint32_t x[M][4];
-    float acc[1][4];
-    fold.template run<HP>(
-        reinterpret_cast<uint32_t*>(smem + C::OUT), warp, lane,
-        [&](const RawTile<HP>& tile, int i, Folded& s) {
+    Folding<M> folding = {gamma, {}, key_lane};
+    fold.template run<HP, 1>(
+        reinterpret_cast<uint32_t*>(smem + C::OUT), warp, lane, folding,
+        [&](const RawTile<HP>&, int i) {
+          uint32_t x[M][4];
           load_values(x, i);
-          uint32_t wv[M][3][4];
-          weigh_records(wv, x, fw);
-          fold_tile<HP, 1, M>(tile, acc, s, lane, gamma, wv, key_lane, [&](int, int k) { return *reinterpret_cast<const uint2*>(queries + k * 8); });
+          weigh_records(folding.wv, x, fw);
         },
-        [&](int i) { emit(acc, x, i); });
+        [&](int, int k) { return *reinterpret_cast<const uint2*>(queries + k * 8); },
+        [&](int i, float (&acc)[1][4]) {
+          uint32_t x[M][4];
+          load_values(x, i);
+          emit(acc, x, i);
+        });
   });
 }
 
