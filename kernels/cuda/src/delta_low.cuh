@@ -65,21 +65,29 @@ __device__ __forceinline__ void one_token(const Reads<C>& reads, uint8_t* us, __
   const float decayed = lane < h ? expf(after) : 0.f, with_key = product_of_lane<M>(gt, false, lane), with_query = product_of_lane<M>(gt, true, lane) * scale;
   const float weight[2] = {lane < h ? with_key * decayed : 0.f, lane < h ? with_query * decayed : 0.f};
   const float own = __shfl_sync(~0u, with_query, h), strength = gs[C::HPC * (W + 8) + hd];  // q . k of the token, its beta
-  uint32_t w[M][2][2];  // [16 records][fp16 term][B operand register]
+  constexpr bool PARTED = C::FORMAT == STATE_NVFP4;
+  constexpr int TERMS = PARTED ? 1 : 2;  // fp16 terms of weights; or pairs of columns have a term each
+  uint32_t w[M][TERMS][2];               // [16 records][..][B operand register]
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       float v[2];
+      uint32_t term[2];
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         const int j = 16 * m + 8 * r + 2 * c + e;
         const float of_key = __shfl_sync(~0u, weight[0], j), of_query = __shfl_sync(~0u, weight[1], j);
         v[e] = g & 1 ? of_query : of_key;
       }
-      split2_f16(v[0], v[1], w[m][0][r], w[m][1][r]);
+      split2_f16(v[0], v[1], term[0], term[1]);
+      if constexpr (PARTED)
+        w[m][0][r] = g < 2 ? term[0] : g < 4 ? term[1] : 0;
+      else
+        w[m][0][r] = term[0], w[m][1][r] = term[1];
     }
   const float down = scale_query<C::FORMAT>(q[0]), decay = expf(total) * head_scale<C>(scales, hd);
+  if constexpr (PARTED) part_query(q[0], lane);
   const float factor[2] = {decay * __shfl_sync(~0u, down, 0), decay * scale * __shfl_sync(~0u, down, 4)};
   const int first = hd * P + sub * C::TILES * TILE_ROWS;  // value row in the block
   uint32_t u_lane[M];
@@ -90,7 +98,11 @@ __device__ __forceinline__ void one_token(const Reads<C>& reads, uint8_t* us, __
 #pragma unroll 1
   for (int i = 0; i < C::TILES; i++) {
     float acc[1][4];
-    low_pass<C::FORMAT, 1>(reads.wait(i), scales + i * TILE_ROWS * Low<C::FORMAT>::SCALES, q, acc, lane);
+    const uint8_t* const tile_scales = scales + i * TILE_ROWS * Low<C::FORMAT>::SCALES;
+    if constexpr (PARTED)
+      parted_pass(reads.wait(i), tile_scales, q[0], acc[0], lane);
+    else
+      low_pass<C::FORMAT, 1>(reads.wait(i), tile_scales, q, acc, lane);
     reads.refill(i, lane);
 #pragma unroll
     for (int e = 0; e < 4; e++) acc[0][e] *= factor[e & 1];
@@ -99,10 +111,11 @@ __device__ __forceinline__ void one_token(const Reads<C>& reads, uint8_t* us, __
       if (m * 16 >= h) break;
       uint32_t u[4];
       ldmatrix_x4_trans(u, u_lane[m] + i * TILE_ROWS * 2);
-      mma_f16(acc[0], u, w[m][1][0], w[m][1][1]);
-      mma_f16(acc[0], u, w[m][0][0], w[m][0][1]);
+#pragma unroll
+      for (int t = TERMS - 1; t >= 0; t--) mma_f16(acc[0], u, w[m][t][0], w[m][t][1]);
     }
-    const float known = c & 1 ? acc[0][2] : acc[0][0], read = c & 1 ? acc[0][3] : acc[0][1];
+    const float known = PARTED ? sum_of_columns(acc[0], 0, lane) : c & 1 ? acc[0][2] : acc[0][0];
+    const float read = PARTED ? sum_of_columns(acc[0], 1, lane) : c & 1 ? acc[0][3] : acc[0][1];
     // What the record holds is what is used; the output takes the place of v, for the norm.
     const __half u = __float2half_rn(saturate_f16(strength * (__half2float(values[i * TILE_ROWS]) - known)));
     __syncwarp();

@@ -59,10 +59,9 @@ struct RawTile {
         v = widen_f8x4(*reinterpret_cast<const uint32_t*>(p));
         scale = *reinterpret_cast<const float*>(s);
       } else {
-        const uint32_t codes = *reinterpret_cast<const uint16_t*>(p), pairs = (codes & 0x0f0fu) | (codes & 0xf0f0u) << 12;
-        const uint32_t unit = pack_f16(NVFP4_UNIT, NVFP4_UNIT);
-        v = make_uint2(multiply_f16x2(widen_e2m1x2<0>(pairs), unit), multiply_f16x2(widen_e2m1x2<2>(pairs), unit));
-        scale = widen_f8(s[i]) * whole;
+        const uint32_t codes = *reinterpret_cast<const uint16_t*>(p);
+        v = widen_f8x4(__byte_perm(even_e2m1(codes), odd_e2m1(codes), 0x5140));
+        scale = widen_f8(s[i]) * (whole * NVFP4_UNIT);
       }
       const float2 x = unpack_f16(v.x), y = unpack_f16(v.y);
       if constexpr (F == STATE_F16) return make_float4(x.x, x.y, y.x, y.y);

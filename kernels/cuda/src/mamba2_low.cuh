@@ -39,15 +39,24 @@ __device__ __forceinline__ void one_token(const Mamba2& p, const Reads<C>& reads
   sum_decays<W>(dt * a, after, total, lane);
   float weight = product_of_lane<M>(gt, false, lane) * dt * expf(after) + (lane == h ? skip : 0.f);
   if (lane > h) weight = 0.f;
-  uint32_t w[M][3][2];  // [16 records][bf16 term][B operand register]
+  constexpr bool PARTED = C::FORMAT == STATE_NVFP4;
+  constexpr int TERMS = PARTED ? 1 : 3;  // bf16 terms of weights; or pairs of columns have a term each
+  uint32_t w[M][TERMS][2];               // [16 records][..][B operand register]
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       const int j = 16 * m + 8 * r + 2 * c;
-      split3_bf16(__shfl_sync(~0u, weight, j), __shfl_sync(~0u, weight, j + 1), w[m][0][r], w[m][1][r], w[m][2][r]);
+      uint32_t term[3];
+      split3_bf16(__shfl_sync(~0u, weight, j), __shfl_sync(~0u, weight, j + 1), term[0], term[1], term[2]);
+      if constexpr (PARTED)
+        w[m][0][r] = g < 2 ? term[0] : g < 4 ? term[1] : g < 6 ? term[2] : 0;
+      else
+#pragma unroll
+        for (int i = 0; i < 3; i++) w[m][i][r] = term[i];
     }
   const float decay = expf(total) * scale_query<C::FORMAT>(q[0]) * head_scale<C>(scales, hd);
+  if constexpr (PARTED) part_query(q[0], lane);
   uint32_t x_lane[M];
 #pragma unroll
   for (int m = 0; m < M; m++) x_lane[m] = smem_addr(xs + hd * P * 2) + min(16 * m + (lane >> 4) * 8 + (lane & 7), h) * C::X_ROW + (lane >> 3 & 1) * 16;
@@ -56,7 +65,11 @@ __device__ __forceinline__ void one_token(const Mamba2& p, const Reads<C>& reads
 #pragma unroll 1
   for (int t = 0; t < C::TILES; t++) {
     float acc[1][4];
-    low_pass<C::FORMAT, 1>(reads.wait(t), scales + t * TILE_ROWS * Low<C::FORMAT>::SCALES, q, acc, lane);
+    const uint8_t* const tile_scales = scales + t * TILE_ROWS * Low<C::FORMAT>::SCALES;
+    if constexpr (PARTED)
+      parted_pass(reads.wait(t), tile_scales, q[0], acc[0], lane);
+    else
+      low_pass<C::FORMAT, 1>(reads.wait(t), tile_scales, q, acc, lane);
     reads.refill(t, lane);
 #pragma unroll
     for (int e = 0; e < 4; e++) acc[0][e] *= decay;
@@ -66,9 +79,10 @@ __device__ __forceinline__ void one_token(const Mamba2& p, const Reads<C>& reads
       uint32_t x[4];
       ldmatrix_x4_trans(x, x_lane[m] + t * TILE_ROWS * 2);
 #pragma unroll
-      for (int i = 2; i >= 0; i--) mma_bf16(acc[0], x, w[m][i][0], w[m][i][1]);
+      for (int i = TERMS - 1; i >= 0; i--) mma_bf16(acc[0], x, w[m][i][0], w[m][i][1]);
     }
-    if (c < 2) out[t * TILE_ROWS + c * 8] = narrow<bf16>(c ? acc[0][2] : acc[0][0]);
+    const float y = PARTED ? sum_of_columns(acc[0], 0, lane) : c ? acc[0][2] : acc[0][0];
+    if (c < 2) out[t * TILE_ROWS + c * 8] = narrow<bf16>(y);
   }
 }
 

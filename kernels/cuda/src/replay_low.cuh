@@ -24,13 +24,10 @@ __device__ __forceinline__ uint32_t multiply_f16x2(uint32_t x, uint32_t y) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
   return z;
 }
-// e2m1 codes I and I + 4 of a word, as float16 times 2^-14.
-template <int I>
-__device__ __forceinline__ uint32_t widen_e2m1x2(uint32_t codes) {
-  const uint32_t value = I < 3 ? codes << (9 - 4 * I) : codes >> 3;
-  return (value & 0x0e000e00u) | (codes << (12 - 4 * I) & 0x80008000u);
-}
-constexpr float NVFP4_UNIT = 16384.f;  // what undoes the 2^-14
+// The e2m1 codes at even or odd places of a word as e4m3 times 2^-6.
+__device__ __forceinline__ uint32_t even_e2m1(uint32_t codes) { return (codes << 2 & 0x1c1c1c1cu) | (codes << 4 & 0x80808080u); }
+__device__ __forceinline__ uint32_t odd_e2m1(uint32_t codes) { return (codes >> 2 & 0x1c1c1c1cu) | (codes & 0x80808080u); }
+constexpr float NVFP4_UNIT = 64.f;  // what undoes the 2^-6
 
 // The words of a row of 128 16-bit elements that belong to a lane, as they follow in it.
 template <int FORMAT>
@@ -61,9 +58,9 @@ __device__ __forceinline__ float scale_query(uint32_t (&q)[16]) {
   if constexpr (FORMAT == STATE_NVFP4)  // the order of columns in which codes are widened
 #pragma unroll
     for (int w = 0; w < 16; w += 4) {
-      const uint32_t a = q[w], b = q[w + 1];
-      q[w] = __byte_perm(a, q[w + 2], 0x5410), q[w + 1] = __byte_perm(a, q[w + 2], 0x7632);
-      q[w + 2] = __byte_perm(b, q[w + 3], 0x5410), q[w + 3] = __byte_perm(b, q[w + 3], 0x7632);
+      const uint32_t a = q[w], b = q[w + 1], c = q[w + 2], d = q[w + 3];
+      q[w] = __byte_perm(a, b, 0x5410), q[w + 1] = __byte_perm(c, d, 0x5410);
+      q[w + 2] = __byte_perm(a, b, 0x7632), q[w + 3] = __byte_perm(c, d, 0x7632);
     }
   return __uint_as_float(e << 23);
 }
@@ -106,9 +103,8 @@ __device__ __forceinline__ void low_pass(const uint8_t* tile, const uint8_t* sca
         const uint2 x0 = widen_f8x4(w0[k]), x1 = widen_f8x4(w1[k]);
         a[0] = x0.x, a[1] = x1.x, a[2] = x0.y, a[3] = x1.y;
       } else if constexpr (FORMAT == STATE_NVFP4) {
-        const uint32_t x0 = w0[k / 2], x1 = w1[k / 2];
-        a[0] = multiply_f16x2(k % 2 ? widen_e2m1x2<2>(x0) : widen_e2m1x2<0>(x0), s0[k / 4]), a[1] = multiply_f16x2(k % 2 ? widen_e2m1x2<2>(x1) : widen_e2m1x2<0>(x1), s1[k / 4]);
-        a[2] = multiply_f16x2(k % 2 ? widen_e2m1x2<3>(x0) : widen_e2m1x2<1>(x0), s0[k / 4]), a[3] = multiply_f16x2(k % 2 ? widen_e2m1x2<3>(x1) : widen_e2m1x2<1>(x1), s1[k / 4]);
+        const uint2 x0 = widen_f8x4(k % 2 ? odd_e2m1(w0[k / 2]) : even_e2m1(w0[k / 2])), x1 = widen_f8x4(k % 2 ? odd_e2m1(w1[k / 2]) : even_e2m1(w1[k / 2]));
+        a[0] = multiply_f16x2(x0.x, s0[k / 4]), a[1] = multiply_f16x2(x1.x, s1[k / 4]), a[2] = multiply_f16x2(x0.y, s0[k / 4]), a[3] = multiply_f16x2(x1.y, s1[k / 4]);
       } else {
         a[0] = w0[2 * k], a[1] = w1[2 * k], a[2] = w0[2 * k + 1], a[3] = w1[2 * k + 1];
       }
@@ -127,6 +123,37 @@ __device__ __forceinline__ void low_pass(const uint8_t* tile, const uint8_t* sca
   for (int n = 0; n < NT; n++)
 #pragma unroll
     for (int e = 0; e < 4; e++) acc[n][e] = (part[0][n][e] + part[1][n][e]) * (e < 2 ? f0 : f1);
+}
+
+// Of one token, nvfp4: the eight columns of B are four pairs, of which lane c's columns of the tile meet the c-th alone, so
+// that the scales of a lane's two blocks go onto sums. What a row gives is the sum over columns of a parity (sum_of_columns).
+__device__ __forceinline__ void part_query(uint32_t (&q)[16], int lane) {
+  if (lane >> 3 != (lane & 3))
+#pragma unroll
+    for (int w = 0; w < 16; w++) q[w] = 0;
+}
+__device__ __forceinline__ void parted_pass(const uint8_t* tile, const uint8_t* scales, const uint32_t (&q)[16], float (&acc)[4], int lane) {
+  const int g = lane >> 2, c = lane & 3;
+  const uint4 v0 = reinterpret_cast<const uint4*>(tile)[g * 4 + c], v1 = reinterpret_cast<const uint4*>(tile)[32 + g * 4 + c];
+  const float2 s0 = unpack_f16(widen_f8x4(*reinterpret_cast<const uint16_t*>(scales + g * 8 + c * 2)).x);
+  const float2 s1 = unpack_f16(widen_f8x4(*reinterpret_cast<const uint16_t*>(scales + g * 8 + 64 + c * 2)).x);
+  const uint32_t w0[4] = {v0.x, v0.y, v0.z, v0.w}, w1[4] = {v1.x, v1.y, v1.z, v1.w};
+  float part[2][4] = {};
+#pragma unroll
+  for (int k = 0; k < 8; k++) {
+    const uint2 x0 = widen_f8x4(k % 2 ? odd_e2m1(w0[k / 2]) : even_e2m1(w0[k / 2])), x1 = widen_f8x4(k % 2 ? odd_e2m1(w1[k / 2]) : even_e2m1(w1[k / 2]));
+    const uint32_t a[4] = {x0.x, x1.x, x0.y, x1.y};
+    mma_f16(part[k / 4], a, q[2 * k], q[2 * k + 1]);
+  }
+#pragma unroll
+  for (int e = 0; e < 4; e++) acc[e] = fmaf(part[1][e], e < 2 ? s0.y : s1.y, part[0][e] * (e < 2 ? s0.x : s1.x));
+}
+// Over the columns of a parity, of row g in lanes of even c, of row g + 8 in the others.
+__device__ __forceinline__ float sum_of_columns(const float (&acc)[4], int parity, int lane) {
+  const bool odd = lane & 1;
+  float sum = odd ? acc[2 + parity] : acc[parity];
+  sum += __shfl_xor_sync(~0u, odd ? acc[parity] : acc[2 + parity], 1);
+  return sum + __shfl_xor_sync(~0u, sum, 2);
 }
 
 // ---------------------------------------------------------------- scales and tiles in shared memory
