@@ -168,13 +168,13 @@ func measured() choices {
 	return choices{
 		spread: 32,
 		mamba2: [3]table{
-			{{2, way{whole, 1}}, {16, way{whole, 2}}, {0, way{apart, 1}}},
-			{{2, way{whole, 1}}, {8, way{whole, 2}}, {0, way{apart, 1}}},
+			{{1, way{whole, 0}}, {4, way{whole, 1}}, {8, way{apart, 1}}, {16, way{whole, 2}}, {0, way{apart, 1}}},
+			{{1, way{apart, 0}}, {4, way{whole, 1}}, {0, way{apart, 1}}},
 			{{2, way{apart, 0}}, {0, way{apart, 1}}},
 		},
 		delta: [3]table{
-			{{2, way{apart, 0}}, {4, way{whole, 1}}, {8, way{whole, 2}}, {64, way{whole, 1}}, {0, way{whole, 2}}},
-			{{2, way{whole, 0}}, {64, way{whole, 1}}, {0, way{whole, 2}}},
+			{{4, way{whole, 0}}, {8, way{whole, 1}}, {16, way{whole, 2}}, {64, way{whole, 1}}, {0, way{whole, 2}}},
+			{{4, way{whole, 0}}, {64, way{whole, 1}}, {0, way{whole, 2}}},
 			{{2, way{whole, 0}}, {0, way{whole, 1}}},
 		},
 	}

@@ -16,6 +16,11 @@ const (
 	streamCols    = 64      // of a chunk
 	streamCluster = 2       // blocks of a cluster that share the columns of a weight
 	streamLeast   = 48      // outputs a multiprocessor, for blocks that have all columns
+
+	// streamAlone is the least shared memory of blocks that have all columns: more than half of a multiprocessor's 228 KiB, less
+	// 1 KiB a block. A launch starts while another's blocks still end, and two of its own on a multiprocessor would leave
+	// another one idle. A block of a cluster fits beside it.
+	streamAlone = 113<<10 + 128
 )
 
 // streamKernel is one kernel of src/stream.cu.
@@ -36,10 +41,19 @@ func (l *loader) streams(tokens, tiles int) streamKernels {
 	s.shared.blocks = streamCluster
 	s.shared.shared += row
 	s.normed.shared += streamWarps * tokens * 4
-	s.whole.function = l.kernel(fmt.Sprintf("stream_%d", tokens), s.whole.shared)
-	s.shared.function = l.kernel(fmt.Sprintf("stream_%d_shared", tokens), s.shared.shared)
-	s.normed.function = l.kernel(fmt.Sprintf("stream_%d_normed", tokens), s.normed.shared+normedCols*4)
+	s.whole.function = l.kernel(fmt.Sprintf("stream_%d", tokens), s.whole.bytes(0))
+	s.shared.function = l.kernel(fmt.Sprintf("stream_%d_shared", tokens), s.shared.bytes(0))
+	s.normed.function = l.kernel(fmt.Sprintf("stream_%d_normed", tokens), s.normed.bytes(normedCols))
 	return s
+}
+
+// bytes of shared memory with the factors of a norm over so many columns.
+func (k *streamKernel) bytes(normed int) int {
+	n := k.shared + normed*4
+	if k.blocks == 1 {
+		n = max(n, streamAlone)
+	}
+	return n
 }
 
 // of chooses by what a product has: the choice, and so the order of sums, depends on the weight alone.
@@ -67,10 +81,11 @@ func (o *ops) stream(k linearParams) {
 	rows := max(tile, ceil(int(k.n), processors/f.blocks))
 	k.rowsEach, k.pass = int32(rows), int32(ceil(rows, ceil(rows, f.tiles*tile)))
 	c := line(ceil(int(k.n), rows)*f.blocks, streamWarps*32)
-	c.Shared, c.Cluster = uint32(f.shared), uint32(f.blocks)
+	normed := 0
 	if k.norm != 0 {
-		c.Shared += uint32(ceil(int(k.k), streamCols) * streamCols * 4)
+		normed = ceil(int(k.k), streamCols) * streamCols
 	}
+	c.Shared, c.Cluster = uint32(f.bytes(normed)), uint32(f.blocks)
 	launch(o, f.function, c, k)
 	o.waited(0)
 }

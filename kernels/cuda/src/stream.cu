@@ -9,7 +9,8 @@
 // end of a pass, scales the sums. For silu(gate) * up a tile has eight rows of either half of w, and n is the outputs.
 //
 // The weights of a warp come through a ring of DEPTH items, a tile's chunk each, in shared memory. A lane reads what it
-// copied itself: no barrier. The ring runs on over passes, and is filled while the kernel in front still runs.
+// copied itself: no barrier. The ring runs on over passes, and is filled while the kernel in front still runs: not before that
+// has asked for all of its weights, so that what the memory does while sums are added up and passed on is to fill this ring.
 //
 // The weight is the A operand of mma.m16n8k16 (16 rows of w), tokens are the B operand (8 columns). The order of K inside
 // a chunk is free as long as both operands agree: lane (g, t) = (lane / 4, lane % 4) owns columns 8t .. 8t+7 of either half
@@ -36,6 +37,14 @@ struct Weights {
   const uint8_t* w;                          // the next item's row g
   int64_t across;                            // from a chunk's last tile to the next chunk's first
   int from, tiles, chunk, todo, left;        // left: outputs of the pass from this lane's row on; todo: tiles of the chunk
+  bool waited;                               // for the launches in front
+
+  // This kernel has waited, as step kernels need it that read state before they wait. From now on the next launch may start
+  // when a warp of every block has asked for its last item.
+  __device__ __forceinline__ void go() {
+    waited = true;
+    if (done()) pdl_trigger();
+  }
 
   __device__ __forceinline__ void enter(int pass) {
     const int l = threadIdx.x % 32, outputs = min(p.pass, end - pass);
@@ -46,7 +55,12 @@ struct Weights {
   }
 
   // No more items: copies do nothing.
-  __device__ __forceinline__ void stop() { left = -(1 << 30), todo = 1 << 30; }
+  __device__ __forceinline__ void stop() {
+    left = -(1 << 30), todo = 1 << 30;
+    if (waited) pdl_trigger();
+  }
+
+  __device__ __forceinline__ bool done() const { return left < -(1 << 29); }
 
   __device__ __forceinline__ void copy() {
     const bool below = left > (tile == 8 ? 0 : 8);
@@ -244,7 +258,7 @@ struct Stream {
       __syncthreads();
     }
     pdl_wait();
-    pdl_trigger();  // only now: step kernels read state before their wait
+    w.go();
     if (first < chunks) fetch_tokens(first);
     for (int from = start; from < end; from += p.pass) {
       const int outputs = min(p.pass, end - from);
