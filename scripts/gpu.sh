@@ -154,13 +154,19 @@ part_prefill() {
 }
 
 part_speculation() {
-	local three='"method":"mtp","num_speculative_tokens":3' tokens
-	local flags=("${decode[@]}" --max-model-len 1024 --max-num-seqs 256 --batch 1,32,128,256 --output-len 96 --repeats 1)
-	engine "$qwen" "${flags[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false}"
-	engine "$qwen" "${flags[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false,\"draft_vocab_size\":32768}"
-	engine "$drafting_nano" "${flags[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false}"
+	local three='"method":"mtp","num_speculative_tokens":3' model tokens
+	local flags=("${decode[@]}" --max-model-len 1024 --repeats 1)
+	local one=("${flags[@]}" --max-num-seqs 1 --batch 1 --output-len 512) # so long that the coin falls as it should
+	local many=("${flags[@]}" --max-num-seqs 256 --batch 32,128,256 --output-len 96)
+	for model in "$qwen" "$drafting_nano"; do
+		engine "$model" "${one[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false}"
+		engine "$model" "${many[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false}"
+	done
+	engine "$qwen" "${one[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false,\"draft_vocab_size\":32768}"
+	engine "$qwen" "${many[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false,\"draft_vocab_size\":32768}"
 	for tokens in 3 1.2; do # adaptive depth, where drafts pay and where they do not
-		engine "$qwen" "${flags[@]}" --accept-tokens $tokens --speculative-config "{$three}"
+		engine "$qwen" "${one[@]}" --accept-tokens $tokens --speculative-config "{$three}"
+		engine "$qwen" "${many[@]}" --accept-tokens $tokens --speculative-config "{$three}"
 	done
 }
 
