@@ -65,10 +65,11 @@ table() { run 120 "$programs/cuda.test" -test.run '^$' -test.bench "$1" -test.be
 # out by number, and the last lines take whatever is not named, so that what is new is among them.
 proofs() {
 	local mode name
+	for name in a-r s-v w-z; do echo "cuda.test -test.run ^TestStepVariants\$/^[$name]"; done # names by their first letter
 	for mode in F32 BF16; do
 		for name in {0..7}/8; do echo "cuda.test -test.run ^TestConformance$mode\$ -part $name"; done
 	done
-	for name in TestConformanceManyRows TestStepVariants; do echo "cuda.test -test.run ^$name\$"; done
+	echo "cuda.test -test.run ^TestConformanceManyRows\$"
 	for name in demo-nemotron demo-qwen35 qwen35-moe-mtp qwen35-dense-tied-mtp qwen35-dense nemotron-latent-mtp nemotron-moe nemotron-dense; do
 		echo "engine.test -test.run ^TestCUDAFloat32\$/^$name\$"
 	done
