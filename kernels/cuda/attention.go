@@ -13,14 +13,15 @@ import (
 
 // Limits and sizes of src/attention.cuh, src/attention_step.cuh and src/kv.cu.
 const (
-	attendRows    = 256 // of a launch
-	attendThreads = 128 // of a block, step rows; twice as many for head dim 256
-	rowsThreads   = 384 // of a block, prefill rows
-	rowsPacked    = 128 // packed rows of a block, prefill rows
-	attendTile    = 64  // tokens
-	attendChunk   = 128 // tokens, at least
-	attendItems   = 264 // chunks times heads of a long context
-	attendScratch = 128 << 20
+	attendRows    = 256  // of a launch
+	attendThreads = 128  // of a block, step rows; twice as many for head dim 256
+	rowsThreads   = 384  // of a block, prefill rows
+	rowsPacked    = 128  // packed rows of a block, prefill rows
+	attendTile    = 64   // tokens
+	attendItems   = 264  // chunks times heads of a long context, two for each multiprocessor
+	combineBlocks = 16   // of a multiprocessor
+	attendHead    = 2048 // bytes in front of sums of chunks: (1 + attendRows) * 4
+	attendScratch = 384 << 20
 	widestHead    = 256
 )
 
@@ -37,7 +38,8 @@ type tensorKernel struct {
 type attentionKernels struct {
 	write, writeEight, plain, combine driver.Function
 
-	step    [3][2][3]tensorKernel // by head dim 64, 128, 256; bf16, e4m3; 16, 32, 64 packed rows
+	few     [3][2][]tensorKernel  // by head dim 64, 128, 256; bf16, e4m3; 8 and, but for 256, 16, 24 packed rows
+	step    [3][2][3]tensorKernel // the same; 16 (of 256), 32, 64 packed rows
 	rows    [3][2]tensorKernel
 	scratch kernels.Buffer // sums of chunks
 }
@@ -49,16 +51,20 @@ func (k *attentionKernels) load(l *loader) error {
 		return nil
 	}
 	k.combine = l.kernel("attend_combine", 0)
-	stages := [3][2][3][2]int{{{{4, 2}, {4, 2}, {3, 2}}, {{4, 2}, {4, 2}, {3, 2}}}, {{{2, 2}, {2, 2}, {3, 1}}, {{3, 3}, {3, 2}, {2, 2}}}, {{{3, 1}, {2, 1}, {2, 1}}, {{2, 2}, {2, 2}, {3, 1}}}}
+	stages := [3][2][3][2]int{{{{}, {4, 2}, {3, 2}}, {{}, {4, 2}, {3, 2}}}, {{{}, {2, 2}, {3, 1}}, {{}, {3, 2}, {2, 2}}}, {{{3, 1}, {2, 1}, {2, 1}}, {{2, 2}, {2, 2}, {3, 1}}}}
 	for pages, module := range [...]string{"attention_step", "attention_step8"} {
 		l.open(module)
 		for d := range k.step {
 			for m := range k.step[d][pages] {
 				s := stages[d][pages][m]
+				if s[0] == 0 { // few takes these
+					continue
+				}
 				k.step[d][pages][m] = l.tensor(d, pages, m, s[0], s[1])
 			}
 		}
 	}
+	k.loadFew(l)
 	l.open("attention_rows")
 	for d := range k.rows {
 		for pages, name := range [...]string{"bf16", "e4m3"} {
@@ -66,8 +72,39 @@ func (k *attentionKernels) load(l *loader) error {
 			k.rows[d][pages] = tensorKernel{l.kernel(fmt.Sprintf("rows_%d_%s", 64<<d, name), shared), 1, rowsThreads, shared}
 		}
 	}
-	k.scratch = l.scratch(attendScratch)
+	k.scratch = l.scratch(attendHead + attendScratch)
 	return nil
+}
+
+// loadFew finds the kernels for few packed rows. A shape is the tokens of a step, stages, and blocks of a multiprocessor, as in
+// the .cu files.
+func (k *attentionKernels) loadFew(l *loader) {
+	shapes := [3][2][][3]int{
+		{{{32, 3, 2}, {32, 3, 2}, {32, 3, 2}}, {{32, 3, 3}, {32, 3, 3}, {32, 3, 2}}},
+		{{{16, 3, 2}, {16, 3, 2}, {16, 3, 2}}, {{16, 3, 4}, {16, 3, 3}, {16, 5, 2}}},
+		{{{16, 3, 1}}, {{16, 3, 2}}},
+	}
+	for pages, name := range [...]string{"bf16", "e4m3"} {
+		l.open([...]string{"attention_few", "attention_few8"}[pages])
+		for d := range shapes {
+			for m, s := range shapes[d][pages] {
+				dim, queries := 64<<d, 8*(m+1)
+				shared := fewShared(dim, queries, s[0], s[1], pages == 1)
+				kernel := l.kernel(fmt.Sprintf("few_%d_%s_%d", dim, name, queries), shared)
+				k.few[d][pages] = append(k.few[d][pages], tensorKernel{kernel, s[2], attendThreads, shared})
+			}
+		}
+	}
+}
+
+// fewShared is FewLayout::TOTAL of src/attention_few.cuh, which the kernels check.
+func fewShared(dim, queries, tokens, stages int, narrow bool) int {
+	const warps = attendThreads / 32
+	stage := 2 * tokens * dim * 2
+	if narrow {
+		stage = 2*tokens*dim + 2*tokens*4
+	}
+	return warps*stages*(stage+32) + warps*queries*8 + (4*attendRows+8)*4
 }
 
 // tensor finds the instance for head dim 64<<d and 16<<m packed rows.
@@ -180,7 +217,8 @@ type attendParams struct {
 	pageTokens, pageCount, chunks, dim, dtype, tokens                 int32
 	perGroup, perHead                                                 uint32
 	scale                                                             float32
-	_                                                                 int32
+	least                                                             int32
+	more                                                              uint64
 }
 
 // perQuotient is ceil(2^32 / d), 0 for 1: see quotient in src/attention.cuh.
@@ -231,6 +269,9 @@ func (o *ops) attendTensor(p kernels.Attend, k attendParams) bool {
 		return true
 	}
 	rows := r.T * int(k.group)
+	if m := ceil(rows, 8) - 1; m < len(o.attention.few[d][pages]) {
+		return o.attendStep(o.attention.few[d][pages][m], k, 1)
+	}
 	m := min(max(bits.Len(uint(rows-1))-4, 0), 2)
 	return o.attendStep(o.attention.step[d][pages][m], k, ceil(rows, 16<<m))
 }
@@ -246,23 +287,34 @@ func (o *ops) attendPrefill(f tensorKernel, k attendParams) {
 	}
 }
 
+// cuts is the least tokens of a chunk. Sums of chunks are written and read again, so chunks are large, unless there are at most
+// 16 heads of rows: then they are smaller, to spread at all.
+func cuts(rows, heads int) int32 {
+	if rows*heads <= 16 {
+		return 128
+	}
+	return 256
+}
+
 // attendStep attends for as many rows a launch as have space for the sums of their chunks; false: for none.
 func (o *ops) attendStep(f tensorKernel, k attendParams, blocks int) bool {
-	k.chunks = int32(min(ceil(int(k.tableStride*k.pageTokens), attendChunk), ceil(attendItems, int(k.heads))))
+	k.least = cuts(int(k.count), int(k.heads))
+	k.chunks = int32(min(ceil(int(k.tableStride*k.pageTokens), int(k.least)), ceil(attendItems, int(k.heads))))
 	heads := int(k.t * k.heads * k.group) // of a row
 	sums, stats := heads*int(k.chunks)*int(k.dim)*4, heads*int(k.chunks)*8
 	rows := min(attendScratch/(sums+stats), attendRows)
 	if rows == 0 {
 		return false
 	}
-	k.partial = addr(o.attention.scratch)
+	k.more = addr(o.attention.scratch)
+	k.partial = k.more + attendHead
 	k.stats = k.partial + uint64(rows*sums)
 	for from, all := 0, int(k.count); from < all; from += rows {
 		part := k
 		part.count, part.first = int32(min(all-from, rows)), k.first+int32(from)*k.t
 		part.slot, part.n = k.slot+uint64(4*from), k.n+uint64(4*from)
 		o.attendLaunch(f, part, int(part.count*k.chunks*k.heads)*blocks)
-		launch(o, o.attention.combine, line(int(part.count)*heads, 128), part)
+		launch(o, o.attention.combine, line(min(int(part.count)*heads, o.dev.gpu.Processors*combineBlocks), 128), part)
 	}
 	return true
 }

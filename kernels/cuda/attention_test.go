@@ -79,8 +79,11 @@ func (r *rig) attendStep(rows, t, context, queries, heads, dim int, dtype kernel
 	p := r.paged(min(max(256<<20/kv, 1), 16), rows, context, heads, dim, 32768, dtype)
 	defer r.drop(p)
 	p.cursors.Origin = r.ints(rows+1, func(int) int { return context - t })
-	q := kernels.NewMat(r.upload(bytesOf(r.bf16s(rows*t*queries*dim, 1))), kernels.BF16, rows*t, queries*dim)
+	q := kernels.NewMat(r.alloc(rows*t*queries*dim*2), kernels.BF16, rows*t, queries*dim)
+	defer r.dev.Free(q.Buf)
+	r.fill(q.Buf)
 	y := kernels.NewMat(r.alloc(rows*t*queries*dim*2), kernels.BF16, rows*t, queries*dim)
+	defer r.dev.Free(y.Buf)
 	step := kernels.Rows{Count: rows, Tokens: rows * t, T: t, MaxLen: t, Slot: p.slot, N: r.ints(rows, func(int) int { return t })}
 	s, err := r.dev.Time(7, kernels.ProgramFunc(func(o kernels.Ops) {
 		for _, k := range p.layers {
@@ -111,6 +114,7 @@ func TestAttendTimes(t *testing.T) {
 		{1, 1, 256, 40, 8, 128}, {1, 1, 2048, 40, 8, 128}, {32, 1, 256, 40, 8, 128}, {32, 1, 2048, 40, 8, 128}, {8, 4, 2048, 40, 8, 128}, {32, 4, 2048, 40, 8, 128}, {32, 8, 2048, 40, 8, 128}, {256, 1, 256, 40, 8, 128}, {64, 1, 8192, 40, 8, 128}, {16, 1, 32768, 40, 8, 128},
 		{32, 1, 2048, 32, 2, 128}, {32, 8, 2048, 32, 2, 128},
 		{1, 1, 2048, 16, 4, 256}, {32, 1, 2048, 16, 4, 256}, {32, 4, 2048, 16, 4, 256}, {256, 1, 256, 16, 4, 256}, {1, 1, 32768, 16, 4, 256}, {16, 1, 32768, 16, 4, 256},
+		{1, 4, 2048, 40, 8, 128}, {1, 4, 2048, 16, 4, 256}, {256, 4, 256, 40, 8, 128}, {256, 4, 256, 16, 4, 256},
 	} {
 		fmt.Printf("B=%-3d T=%d context %5d %d/%d x %d:", s[0], s[1], s[2], s[3], s[4], s[5])
 		var times []float64

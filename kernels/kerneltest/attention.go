@@ -51,6 +51,16 @@ func attentionCases(short bool) []testcase {
 			add(fmt.Sprintf("attend long %v T%d", x, t), func(b *bench) { attendRows(b, x, longRows(t), t, 1, x.heads > 1) })
 		}
 	}
+	for _, x := range []shape{{4, 2, 128, 16, kernels.BF16}, {8, 8, 64, 16, kernels.F8E4M3}} {
+		add(fmt.Sprintf("attend long among many %v", x), func(b *bench) { attendRows(b, x, amongMany(longRows(1)), 1, 1, false) })
+	}
+	for _, x := range shapes {
+		if x.dtype == kernels.F8E4M3 && x.dim >= 64 && !(short && x.dim > 128) {
+			for _, t := range []int{1, 8, 0} { // most entries are subnormal
+				add(fmt.Sprintf("attend small codes %v T%d", x, t), func(b *bench) { b.scales = 11; attendCase(b, x, t, 1, false) })
+			}
+		}
+	}
 	add("chunks", func(b *bench) { chunksCase(b, s) })
 	return list
 }
@@ -72,6 +82,14 @@ func longRows(t int) []kvRow {
 		n = 37
 	}
 	return []kvRow{{slot: 2, position: 1500, n: n, seed: 1}, {slot: 1, position: 3, n: 1, seed: 2}, {slot: 3, position: 379, n: max(n-1, 1), seed: 3}}
+}
+
+// amongMany puts 32 short rows in front of rows of the slots 1 to 3.
+func amongMany(rows []kvRow) []kvRow {
+	for i := range 32 {
+		rows = slices.Insert(rows, i, kvRow{slot: 4 + i, position: i, n: 1, seed: uint64(4 + i)})
+	}
+	return rows
 }
 
 // kvRows is rows with contexts from none to several pages; a null row and one that is not active between them.

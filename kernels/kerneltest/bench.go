@@ -29,6 +29,7 @@ type bench struct {
 	devices [sides]kernels.Device
 	arrays  []*array
 	wide    bool // matrices are views of wider ones
+	scales  int  // scales of e4m3 entries are larger by a factor of 2^scales than what fills the range
 
 	precision kernels.Precision // of the states of pools
 }

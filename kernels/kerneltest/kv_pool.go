@@ -124,7 +124,7 @@ func (a *attention) fill(filled bool) {
 				elements, scale := a.entry(r.slot, i, line%2, line/2)
 				v, s := gaussian(g, a.shape.dim, 1), float32(1)
 				if a.shape.dtype == kernels.F8E4M3 {
-					s = float32(math.Ldexp(g.Float64()+0.5, -5))
+					s = float32(math.Ldexp(g.Float64()+0.5, a.b.scales-5))
 					copy(pages[scale.from:], encode(kernels.F32, []float32{s}))
 				}
 				for d := range v {

@@ -3,7 +3,8 @@
 //
 // The query heads of a KV head and the tokens of a row are packed as rows of one matrix: packed row i is token i / group,
 // query head i % group. An item of work is (row, KV head, block of M packed rows), in step attention of a chunk of the
-// context. The chunks of a row depend on its own context only, so a row's bits do not depend on its neighbours.
+// context. The chunks of a row depend on its own context and on the number of rows of a launch (cuts in ../attention.go), not
+// on what its neighbours are.
 #pragma once
 #include "instructions.cuh"
 
@@ -19,7 +20,8 @@ struct Attend {
   int dim, dtype, tokens;
   uint32_t per_group, per_head;  // for quotient
   float scale;
-  int pad;
+  int least;      // tokens of a chunk, at least
+  uint64_t more;  // i32: whether attend_combine has something to do; then the chunks of rows
 };
 
 // x / d for 0 <= x < 2^20 and d < 2^11 by per = ceil(2^32 / d), which is 0 for d = 1.
@@ -28,15 +30,14 @@ __device__ __forceinline__ int quotient(int x, uint32_t per) { return per ? (int
 constexpr int MAX_ROWS = 256;  // of a launch
 constexpr int TILE = 64;       // tokens
 constexpr int WHOLE = 384;     // tokens: a shorter context is one chunk
-constexpr int LEAST_CHUNK = 128;
 constexpr int ITEMS = 264;  // chunks times heads that a long context is cut into, two for each multiprocessor
 
 // Tokens of a chunk of a context.
-__device__ __forceinline__ int chunk_of(int context, int heads) {
+__device__ __forceinline__ int chunk_of(const Attend& p, int context) {
   if (context < WHOLE) return WHOLE;
-  int64_t c = ((int64_t)context * heads + ITEMS - 1) / ITEMS;
+  int64_t c = ((int64_t)context * p.heads + ITEMS - 1) / ITEMS;
   c = (c + TILE - 1) / TILE * TILE;
-  return max((int)c, LEAST_CHUNK);
+  return max((int)c, p.least);
 }
 
 // Row tables in shared memory: first item, position, n, slot.
@@ -47,7 +48,7 @@ struct RowTables {
 template <int M, bool STEP>
 __device__ __forceinline__ int items_of(const Attend& p, int position, int n) {
   if (n <= 0) return 0;
-  int blocks = (n * p.group + M - 1) / M, context = position + n, chunk = chunk_of(context, p.heads);
+  int blocks = (n * p.group + M - 1) / M, context = position + n, chunk = chunk_of(p, context);
   return p.heads * blocks * (STEP ? (context + chunk - 1) / chunk : 1);
 }
 
@@ -55,11 +56,23 @@ __device__ __forceinline__ int items_of(const Attend& p, int position, int n) {
 template <int M, bool STEP>
 __device__ __forceinline__ void list_rows(const Attend& p, const RowTables& t) {
   const int *slot = at<const int>(p.slot), *n = at<const int>(p.n);
-  for (int r = threadIdx.x; r < p.count; r += blockDim.x) {
-    int s = slot[r], length = n[r];
-    int position = at<const int>(p.origin)[s] + at<const int>(p.h)[s];
-    t.slot[r] = s, t.n[r] = length, t.position[r] = position;
-    t.item[r + 1] = items_of<M, STEP>(p, position, length);
+  constexpr int AT_ONCE = 2;  // rows of a thread, which are looked up side by side
+  for (int first = threadIdx.x; first < p.count; first += AT_ONCE * blockDim.x) {
+    int s[AT_ONCE], length[AT_ONCE], position[AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      const int r = min(first + k * (int)blockDim.x, p.count - 1);
+      s[k] = slot[r], length[k] = n[r];
+    }
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) position[k] = at<const int>(p.origin)[s[k]] + at<const int>(p.h)[s[k]];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      const int r = first + k * (int)blockDim.x;
+      if (r >= p.count) break;
+      t.slot[r] = s[k], t.n[r] = length[k], t.position[r] = position[k];
+      t.item[r + 1] = items_of<M, STEP>(p, position[k], length[k]);
+    }
   }
   __syncthreads();
   if (threadIdx.x < 32) {
@@ -79,6 +92,21 @@ __device__ __forceinline__ void list_rows(const Attend& p, const RowTables& t) {
   __syncthreads();
 }
 
+// Tells attend_combine how many chunks rows have, and in front of that whether a row has several, or tokens that do not
+// count.
+__device__ __forceinline__ void tell(const Attend& p, const RowTables& t) {
+  if (blockIdx.x > 0) return;
+  int* more = at<int>(p.more);
+  bool any = false;
+  for (int r = threadIdx.x; r < p.count; r += blockDim.x) {
+    const int context = t.position[r] + t.n[r], size = chunk_of(p, context), chunks = (context + size - 1) / size;
+    more[1 + r] = chunks;
+    any |= t.n[r] < p.t || chunks > 1;
+  }
+  any = __syncthreads_or(any);
+  if (threadIdx.x == 0) more[0] = any;
+}
+
 // Where the keys of a token and head lie: units of UNIT bytes from the first page, NOWHERE for no token.
 constexpr int UNIT = 64;
 constexpr uint32_t NOWHERE = ~0u;
@@ -94,6 +122,15 @@ __device__ __forceinline__ uint32_t raise(uint32_t v) {
 // Bytes 0 and 2, bytes 1 and 3, and any two neighbours of a word of e4m3.
 __device__ __forceinline__ uint32_t even_bytes(uint32_t w) { return raise(w << 8 & 0x80008000u | w << 4 & 0x07f007f0u); }
 __device__ __forceinline__ uint32_t odd_bytes(uint32_t w) { return raise(w & 0x80008000u | w >> 4 & 0x07f007f0u); }
+// The same without the factor of 2^120.
+__device__ __forceinline__ uint32_t low_even(uint32_t w) { return w << 8 & 0x80008000u | w << 4 & 0x07f007f0u; }
+__device__ __forceinline__ uint32_t low_odd(uint32_t w) { return w & 0x80008000u | w >> 4 & 0x07f007f0u; }
+// Two bf16 times a power of two.
+__device__ __forceinline__ uint32_t times(uint32_t v, float factor) {
+  __nv_bfloat162 x = *reinterpret_cast<__nv_bfloat162*>(&v);
+  x = __hmul2(x, __float2bfloat162_rn(factor));
+  return *reinterpret_cast<uint32_t*>(&x);
+}
 __device__ __forceinline__ uint32_t low_bytes(uint32_t w) { return odd_bytes(__byte_perm(w, 0, 0x1404)); }
 __device__ __forceinline__ uint32_t high_bytes(uint32_t w) { return odd_bytes(__byte_perm(w, 0, 0x3424)); }
 

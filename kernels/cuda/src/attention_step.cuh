@@ -1,4 +1,5 @@
-// Attention of step rows over pages by tensor cores: bf16 activations, bf16 or e4m3 pages, head dims 64, 128 and 256.
+// Attention of step rows with more packed rows than attention_few.cuh takes, over pages by tensor cores: bf16 activations,
+// bf16 or e4m3 pages, head dims 64, 128 and 256.
 //
 // An item of work is (row, KV head, block of 16 * MT packed rows, chunk of the context). Those of a whole context finish
 // here; other chunks leave unnormalised sums for attend_combine.
@@ -188,6 +189,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
   if (given < L::TOTAL) __trap();  // attention.go computes the same size
   pdl_begin();
   list_rows<M, true>(p, rows);
+  tell(p, rows);
 
   const Loads<D, FP8, MT, STAGES, WARPS> loads = {p, rows, space, base};
   auto next = [](int i, int of) { return i + 1 == of ? 0 : i + 1; };

@@ -35,7 +35,7 @@ struct Walk {
     chunk = quotient(rest, p.per_head), head = rest - chunk * p.heads, block = 0;
     if (blocks > 1) block = chunk % blocks, chunk /= blocks;
     const int last = min(quotient(block * M + M - 1, p.per_group), n - 1);
-    const int size = chunk_of(position + n, p.heads);
+    const int size = chunk_of(p, position + n);
     from = chunk * size, end = min(position + last + 1, from + size);
     if (size >= position + n) chunk = -1;
     tiles = max(1, (end - from + TILE - 1) / TILE);

@@ -18,6 +18,7 @@ __device__ __forceinline__ void copy_some(uint32_t to, const void* from, int byt
 __device__ __forceinline__ void copy4(uint32_t to, const void* from, bool exists) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(exists ? 4 : 0) : "memory");
 }
+__device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // What a thread copied since the last copy_commit is one group; copy_wait leaves at most its N last groups unfinished.
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
@@ -37,6 +38,13 @@ __device__ __forceinline__ void load_transposed(uint32_t r[4], uint32_t at) {
 }
 __device__ __forceinline__ void load_two_transposed(uint32_t r[2], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+}
+
+// The transpose of a matrix of 8 x 8 halves that a warp holds.
+__device__ __forceinline__ uint32_t transpose(uint32_t v) {
+  uint32_t t;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(v));
+  return t;
 }
 
 // c [16, 8] += a [16, 16] b [16, 8].

@@ -221,60 +221,67 @@ extern "C" __global__ void __launch_bounds__(128) write_kv_eight_f32(PARAMS(Writ
 extern "C" __global__ void __launch_bounds__(128) write_kv_eight_bf16(PARAMS(WriteKV, p)) { write_kv_eight<bf16>(p); }
 
 // Adds up the chunks of a head of a token of step rows, if there are several; tokens that do not count get zeros. Blocks of
-// 128 threads, D / 4 of them a chunk.
+// 128 threads, D / 4 of them a chunk. unit: which head of which token.
 template <typename T>
-__device__ __forceinline__ void combine(const Attend& p) {
-  __shared__ float weight[ITEMS + 1], space[33];
+__device__ __forceinline__ void combine(const Attend& p, int unit) {
+  constexpr int AT_ONCE = 4;  // chunks that a thread asks for before it waits
   __shared__ float4 part[128];
-  pdl_begin();
-  const int queries = p.heads * p.group, token = blockIdx.x / queries, head = blockIdx.x % queries, row = token / p.t, j = token % p.t;
-  const int n = at<const int>(p.n)[row], lanes = p.dim / 4, lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = 128 / lanes;
+  __shared__ float total[8];
+  const int queries = p.heads * p.group, token = unit / queries, head = unit % queries, row = token / p.t, j = token % p.t;
+  const int n = at<const int>(p.n)[row], chunks = at<const int>(p.more)[1 + row];
+  const int lanes = p.dim / 4, lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = 128 / lanes;
   T* out = row_of<T>(p.out, p.first + token) + (int64_t)head * p.dim + lane * 4;
   if (j >= n) {
     if (group == 0)
       for (int i = 0; i < 4; i++) out[i] = narrow<T>(0.f);
     return;
   }
-  const int slot = at<const int>(p.slot)[row], context = at<const int>(p.origin)[slot] + at<const int>(p.h)[slot] + n;
-  const int size = chunk_of(context, p.heads), chunks = (context + size - 1) / size;
   if (chunks == 1) return;
-  const int64_t first = (int64_t)blockIdx.x * p.chunks;
+  const int64_t first = (int64_t)unit * p.chunks;
   const float2* stats = at<const float2>(p.stats) + first;
-  float most = -INFINITY;
-  for (int i = threadIdx.x; i < chunks; i += 128) most = fmaxf(most, stats[i].x);
-  most = warp_max(most);
-  if (threadIdx.x % 32 == 0) space[threadIdx.x / 32] = most;
-  __syncthreads();
-  most = fmaxf(fmaxf(space[0], space[1]), fmaxf(space[2], space[3]));
-  __syncthreads();
-  float sum = 0;
-  for (int i = threadIdx.x; i < chunks; i += 128) {
-    const float2 v = stats[i];
-    const float w = power2(v.x - most);
-    weight[i] = w;
-    sum = fmaf(w, v.y, sum);
-  }
-  sum = block_sum(sum, space);  // a barrier, which the weights need too
   const float4* sums = at<const float4>(p.partial) + first * lanes + lane;
+  float most = -INFINITY, sum = 0;
   float4 o = make_float4(0, 0, 0, 0);
-#pragma unroll 8
-  for (int i = group; i < chunks; i += groups) {
-    const float4 v = sums[(int64_t)i * lanes];
-    const float w = weight[i];
-    o.x = fmaf(w, v.x, o.x), o.y = fmaf(w, v.y, o.y), o.z = fmaf(w, v.z, o.z), o.w = fmaf(w, v.w, o.w);
+  for (int from = 0; from < chunks; from += groups * AT_ONCE) {
+    float4 v[AT_ONCE];
+    float2 s[AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      const int i = from + k * groups + group;
+      s[k] = i < chunks ? stats[i] : make_float2(-INFINITY, 0);
+      v[k] = i < chunks ? sums[(int64_t)i * lanes] : make_float4(0, 0, 0, 0);
+    }
+    if (from == 0)
+      for (int i = threadIdx.x % 32; i < chunks; i += 32) most = fmaxf(most, stats[i].x);
+    if (from == 0) most = warp_max(most);
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      const float w = power2(s[k].x - most);
+      sum = fmaf(w, s[k].y, sum);
+      o.x = fmaf(w, v[k].x, o.x), o.y = fmaf(w, v[k].y, o.y), o.z = fmaf(w, v[k].z, o.z), o.w = fmaf(w, v[k].w, o.w);
+    }
   }
   part[threadIdx.x] = o;
+  if (lane == 0) total[group] = sum;
   __syncthreads();
   if (group > 0) return;
   for (int i = 1; i < groups; i++) {
     const float4 v = part[i * lanes + lane];
     o.x += v.x, o.y += v.y, o.z += v.z, o.w += v.w;
+    sum += total[i];
   }
   const float y[4] = {o.x / sum, o.y / sum, o.z / sum, o.w / sum};
   const T* gate = p.gate.p ? row_of<const T>(p.gate, p.first + token) + (int64_t)head * p.gate_stride + lane * 4 : nullptr;
   for (int i = 0; i < 4; i++) out[i] = narrow<T>(gate ? y[i] * sigmoid(widen(gate[i])) : y[i]);
 }
-extern "C" __global__ void __launch_bounds__(128) attend_combine(PARAMS(Attend, p)) { combine<bf16>(p); }
+extern "C" __global__ void __launch_bounds__(128) attend_combine(PARAMS(Attend, p)) {
+  pdl_begin();
+  if (!*at<const int>(p.more)) return;
+  for (int unit = blockIdx.x; unit < p.count * p.t * p.heads * p.group; unit += gridDim.x) {
+    combine<bf16>(p, unit);
+    __syncthreads();
+  }
+}
 
 __device__ __forceinline__ float element(const float* p, int64_t i) { return p[i]; }
 __device__ __forceinline__ float element(const bf16* p, int64_t i) { return __bfloat162float(p[i]); }
