@@ -342,17 +342,20 @@ func (s stepTimer) layer(m stepShape, hidden, rows, t int) {
 
 // BenchmarkFormats times mixers in the formats of checkpoints.
 func BenchmarkFormats(b *testing.B) {
-	s := newStepTimer(b)
+	for _, m := range stepShapes {
+		b.Run(m.name, func(b *testing.B) { timeFormats(newStepTimer(b), m) })
+	}
+}
+
+func timeFormats(s stepTimer, m stepShape) {
 	defer s.dev.Close()
 	f32, f16, bf16, f8, f4, sr := kernels.StateF32, kernels.StateF16, kernels.StateBF16, kernels.StateF8, kernels.StateNVFP4, kernels.Stochastic
-	for _, m := range stepShapes {
-		for _, p := range []kernels.Precision{{}, {HP: f16, Rounding: sr}, {HP: bf16, Rounding: sr}, {HP: f8, Rounding: sr}, {HP: f4, Rounding: sr}} {
-			s.time(m, 256, 1, p, false)
-		}
-		for _, t := range []int{1, 4, 8} {
-			for _, p := range []kernels.Precision{{HP: f16, Rounding: sr}, {HP: f8, Rounding: sr}, {HP: f4, Rounding: sr}, {HP: f16, LP: f8, Rounding: sr}, {HP: f16, LP: f4, Rounding: sr}, {HP: f32, LP: f4}} {
-				s.time(m, 256, t, p, true)
-			}
+	for _, p := range []kernels.Precision{{}, {HP: f16, Rounding: sr}, {HP: bf16, Rounding: sr}, {HP: f8, Rounding: sr}, {HP: f4, Rounding: sr}} {
+		s.time(m, 256, 1, p, false)
+	}
+	for _, t := range []int{1, 4, 8} {
+		for _, p := range []kernels.Precision{{HP: f16, Rounding: sr}, {HP: f8, Rounding: sr}, {HP: f4, Rounding: sr}, {HP: f16, LP: f8, Rounding: sr}, {HP: f16, LP: f4, Rounding: sr}, {HP: f32, LP: f4}} {
+			s.time(m, 256, t, p, true)
 		}
 	}
 }

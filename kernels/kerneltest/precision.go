@@ -74,7 +74,22 @@ func precisionCases(short bool) []testcase {
 			}
 		}
 	}
-	return list
+	many := precisionKinds()[1]
+	return append(list, inPrecision(kernels.Precision{HP: kernels.StateNVFP4, Rounding: kernels.Stochastic}, testcase{many.name + " step of many rows", func(b *bench) {
+		stepCase(b, many, kernels.Window{L: 16, T: 1}, 1, manyPhases(300, 16))
+	}}))
+}
+
+// manyPhases are those of n rows of which a third flush, 40 rows in a row among them.
+func manyPhases(n, window int) []int {
+	phases := make([]int, n)
+	for i := range phases {
+		phases[i] = i % window
+		if i%4 == 3 || i > 130 && i <= 170 {
+			phases[i] = window
+		}
+	}
+	return phases
 }
 
 // precisionKinds are heads as released models have them, and ones that divide into no block and no pair of elements.
