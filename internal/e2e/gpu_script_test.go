@@ -281,7 +281,7 @@ func checkDocs(t *testing.T, commands string, run []string) {
 			t.Errorf("docs/benchmarks.md names %s, which no part runs", name)
 		}
 	}
-	mentioned := []string{"max-step-ratio", "gpu-memory-utilization", "run"} // defaults, and a test that needs no GPU
+	mentioned := []string{"max-step-ratio", "gpu-memory-utilization", "replayssm-buffer-len", "run"} // defaults, and a test that needs no GPU
 	for _, m := range flags {
 		if !slices.Contains(mentioned, m[1]) && !regexp.MustCompile(`-`+regexp.QuoteMeta(m[1])+`\b`).MatchString(commands) {
 			t.Errorf("docs/benchmarks.md names the flag %s, which no command has", m[0])

@@ -14,13 +14,13 @@ import (
 // Limits and sizes of src/attention.cuh, src/attention_step.cuh and src/kv.cu.
 const (
 	attendRows    = 256  // of a launch
-	attendThreads = 128  // of a block, step rows; twice as many for head dim 256
+	attendThreads = 128  // of a block, step rows; twice as many for head dim 256 where warps share scores
 	rowsThreads   = 384  // of a block, prefill rows
 	rowsPacked    = 128  // packed rows of a block, prefill rows
 	attendTile    = 64   // tokens
 	attendItems   = 264  // chunks times heads of a long context, two for each multiprocessor
 	combineBlocks = 16   // of a multiprocessor
-	attendHead    = 2048 // bytes in front of sums of chunks: (1 + attendRows) * 4
+	attendHead    = 2048 // bytes in front of sums of chunks, at least (1 + attendRows) * 4
 	attendScratch = 384 << 20
 	widestHead    = 256
 )

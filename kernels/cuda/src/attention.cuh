@@ -3,8 +3,8 @@
 //
 // The query heads of a KV head and the tokens of a row are packed as rows of one matrix: packed row i is token i / group,
 // query head i % group. An item of work is (row, KV head, block of M packed rows), in step attention of a chunk of the
-// context. The chunks of a row depend on its own context and on the number of rows of a launch (cuts in ../attention.go), not
-// on what its neighbours are.
+// context. The chunks of a row depend on its own context, the KV heads and the number of rows of the operation, null rows
+// included (cuts in ../attention.go), not on what its neighbours are.
 #pragma once
 #include "instructions.cuh"
 

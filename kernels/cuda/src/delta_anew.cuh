@@ -4,7 +4,7 @@
 //
 // is a triangular system in the residuals r_j = v_j - exp(g_1..g_j) S k_j. It is the same for all value rows of a head, so its
 // inverse is made once, with the decay of u_j up to the last record in it; a tile then takes one pass for S k_j of all records
-// and one product. |k| <= 1, beta <= 1 and decays <= 1 bound every element of the inverse by 1.
+// and one product. |k| <= 1 (but for rounding to bf16), beta <= 1 and decays <= 1 bound its elements by about 1.
 #pragma once
 #include "delta.cuh"
 #include "flush_low.cuh"

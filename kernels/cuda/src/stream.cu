@@ -9,8 +9,9 @@
 // end of a pass, scales the sums. For silu(gate) * up a tile has eight rows of either half of w, and n is the outputs.
 //
 // The weights of a warp come through a ring of DEPTH items, a tile's chunk each, in shared memory. A lane reads what it
-// copied itself: no barrier. The ring runs on over passes, and is filled while the kernel in front still runs: not before that
-// has asked for all of its weights, so that what the memory does while sums are added up and passed on is to fill this ring.
+// copied itself: no barrier. The ring runs on over passes, and is filled while the kernel in front still runs: not before
+// a warp of each of its blocks has asked for its last weights, so that this is what the memory does while sums are added up
+// and passed on.
 //
 // The weight is the A operand of mma.m16n8k16 (16 rows of w), tokens are the B operand (8 columns). The order of K inside
 // a chunk is free as long as both operands agree: lane (g, t) = (lane / 4, lane % 4) owns columns 8t .. 8t+7 of either half
