@@ -155,20 +155,20 @@ part_prefill() {
 }
 
 part_speculation() {
-	local three='"method":"mtp","num_speculative_tokens":3' model tokens
-	local flags=("${decode[@]}" --max-model-len 1024 --repeats 1)
-	local one=("${flags[@]}" --max-num-seqs 1 --batch 1 --output-len 512) # so long that the coin falls as it should
-	local many=("${flags[@]}" --max-num-seqs 256 --batch 32,128,256 --output-len 96)
-	for model in "$qwen" "$drafting_nano"; do
-		engine "$model" "${one[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false}"
-		engine "$model" "${many[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false}"
-	done
-	engine "$qwen" "${one[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false,\"draft_vocab_size\":32768}"
-	engine "$qwen" "${many[@]}" --accept-tokens 3 --speculative-config "{$three,\"adaptive\":false,\"draft_vocab_size\":32768}"
-	for tokens in 3 1.2; do # adaptive depth, where drafts pay and where they do not
-		engine "$qwen" "${one[@]}" --accept-tokens $tokens --speculative-config "{$three}"
-		engine "$qwen" "${many[@]}" --accept-tokens $tokens --speculative-config "{$three}"
-	done
+	drafts "$qwen" 3 ',"adaptive":false'
+	drafts "$drafting_nano" 3 ',"adaptive":false'
+	drafts "$qwen" 3 ',"adaptive":false,"draft_vocab_size":32768'
+	drafts "$qwen" 3 ""   # adaptive depth, where drafts pay
+	drafts "$qwen" 1.2 "" # and where they do not
+}
+
+# drafts decodes with three drafts a step, accepted by a coin: one sequence for so long that the coin falls as it should, and
+# many.
+drafts() { # MODEL TOKENS_A_STEP MORE_OF_THE_CONFIG
+	local flags=("${decode[@]}" --max-model-len 1024 --repeats 1 --accept-tokens "$2"
+		--speculative-config "{\"method\":\"mtp\",\"num_speculative_tokens\":3$3}")
+	engine "$1" "${flags[@]}" --max-num-seqs 1 --batch 1 --output-len 512
+	engine "$1" "${flags[@]}" --max-num-seqs 256 --batch 32,128,256 --output-len 96
 }
 
 part_states() {
