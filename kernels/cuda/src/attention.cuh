@@ -44,6 +44,17 @@ __device__ __forceinline__ int chunk_of(const Attend& p, int context) {
 struct RowTables {
   int *item, *position, *n, *slot;
 };
+__device__ __forceinline__ RowTables row_tables(void* at) {
+  int* table = static_cast<int*>(at);
+  return {table, table + MAX_ROWS + 4, table + 2 * MAX_ROWS + 4, table + 3 * MAX_ROWS + 4};
+}
+
+// Shared memory that a kernel's layout needs; attention.go computes the same size.
+__device__ __forceinline__ void expect_shared(uint32_t bytes) {
+  uint32_t given;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(given));
+  if (given < bytes) __trap();
+}
 
 template <int M, bool STEP>
 __device__ __forceinline__ int items_of(const Attend& p, int position, int n) {
@@ -120,11 +131,11 @@ __device__ __forceinline__ uint32_t raise(uint32_t v) {
   return *reinterpret_cast<uint32_t*>(&x);
 }
 // Bytes 0 and 2, bytes 1 and 3, and any two neighbours of a word of e4m3.
-__device__ __forceinline__ uint32_t even_bytes(uint32_t w) { return raise(w << 8 & 0x80008000u | w << 4 & 0x07f007f0u); }
-__device__ __forceinline__ uint32_t odd_bytes(uint32_t w) { return raise(w & 0x80008000u | w >> 4 & 0x07f007f0u); }
-// The same without the factor of 2^120.
+// low_even and low_odd leave the factor of 2^120 out.
 __device__ __forceinline__ uint32_t low_even(uint32_t w) { return w << 8 & 0x80008000u | w << 4 & 0x07f007f0u; }
 __device__ __forceinline__ uint32_t low_odd(uint32_t w) { return w & 0x80008000u | w >> 4 & 0x07f007f0u; }
+__device__ __forceinline__ uint32_t even_bytes(uint32_t w) { return raise(low_even(w)); }
+__device__ __forceinline__ uint32_t odd_bytes(uint32_t w) { return raise(low_odd(w)); }
 // Two bf16 times a power of two.
 __device__ __forceinline__ uint32_t times(uint32_t v, float factor) {
   __nv_bfloat162 x = *reinterpret_cast<__nv_bfloat162*>(&v);

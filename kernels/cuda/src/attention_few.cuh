@@ -410,14 +410,11 @@ __device__ __forceinline__ void attend_few(const Attend& p) {
   constexpr int M = 8 * NT;
   extern __shared__ __align__(1024) uint8_t space[];
   const int warp = threadIdx.x / 32;
-  int* table = reinterpret_cast<int*>(space + L::ROWS);
-  const RowTables rows = {table, table + MAX_ROWS + 4, table + 2 * MAX_ROWS + 4, table + 3 * MAX_ROWS + 4};
+  const RowTables rows = row_tables(space + L::ROWS);
   Step* steps = reinterpret_cast<Step*>(space + L::STEPS) + warp * STAGES;
   uint8_t* ring = space + warp * STAGES * L::STAGE;
   const uint32_t base = shared_address(ring);
-  uint32_t given;
-  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(given));
-  if (given < L::TOTAL) __trap();  // attention.go computes the same size
+  expect_shared(L::TOTAL);
   pdl_begin();
   list_rows<M, true>(p, rows);
   tell(p, rows);

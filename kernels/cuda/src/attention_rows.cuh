@@ -408,11 +408,8 @@ __device__ __forceinline__ void attend_rows(const Attend& p) {
   using L = RowsLayout<D, FP8>;
   extern __shared__ __align__(1024) uint8_t space[];
   const uint32_t base = shared_address(space);
-  int* table = reinterpret_cast<int*>(space + L::ROWS);
-  const RowTables rows = {table, table + MAX_ROWS + 4, table + 2 * MAX_ROWS + 4, table + 3 * MAX_ROWS + 4};
-  uint32_t given;
-  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(given));
-  if (given < L::TOTAL) __trap();  // attention.go computes the same size
+  const RowTables rows = row_tables(space + L::ROWS);
+  expect_shared(L::TOTAL);
   if (threadIdx.x < 8) barrier_open(base + L::FULL + threadIdx.x * 8, threadIdx.x < 4 ? 1 : 8);
   if (threadIdx.x == 8) barrier_open(base + L::QUERIES_FULL, 4);
   if (threadIdx.x == 9) barrier_open(base + L::QUERIES_EMPTY, 8);

@@ -179,14 +179,11 @@ __device__ __forceinline__ void attend(const Attend& p) {
   extern __shared__ __align__(1024) uint8_t space[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   const uint32_t base = shared_address(space);
-  int* table = reinterpret_cast<int*>(space + L::ROWS);
-  const RowTables rows = {table, table + MAX_ROWS + 4, table + 2 * MAX_ROWS + 4, table + 3 * MAX_ROWS + 4};
+  const RowTables rows = row_tables(space + L::ROWS);
   Tile* ring = reinterpret_cast<Tile*>(space + L::TILES);
   float* most = reinterpret_cast<float*>(space + L::MOST);  // [M] of the warps
   float* sums = reinterpret_cast<float*>(space + L::SUM);
-  uint32_t given;
-  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(given));
-  if (given < L::TOTAL) __trap();  // attention.go computes the same size
+  expect_shared(L::TOTAL);
   pdl_begin();
   list_rows<M, true>(p, rows);
   tell(p, rows);

@@ -25,6 +25,9 @@ __device__ __forceinline__ T* at(uint64_t p) {
   return reinterpret_cast<T*>(p);
 }
 
+// Brings the line of an address into the L2 cache.
+__device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 // Launch order. Every launch is allowed to start before the one in front has ended; pdl_wait returns when everything in
 // front is done and visible. Only constants (weights) may be read before it, and nothing written.
 __device__ __forceinline__ void pdl_trigger() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

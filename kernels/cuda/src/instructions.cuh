@@ -18,7 +18,6 @@ __device__ __forceinline__ void copy_some(uint32_t to, const void* from, int byt
 __device__ __forceinline__ void copy4(uint32_t to, const void* from, bool exists) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(exists ? 4 : 0) : "memory");
 }
-__device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // What a thread copied since the last copy_commit is one group; copy_wait leaves at most its N last groups unfinished.
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
