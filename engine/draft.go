@@ -29,7 +29,11 @@ func (e *Engine) chooseDepth() {
 	last := e.lanes[1-e.next]
 	for _, rows := range [...][]row{last.steps, last.prefills} {
 		for i := range rows {
-			if q := rows[i].seq; !q.ended && !q.plain() {
+			switch q := rows[i].seq; {
+			case q.ended:
+			case q.plain():
+				e.records = append(e.records, nil)
+			default:
 				e.records = append(e.records, &q.record)
 			}
 		}

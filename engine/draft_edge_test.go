@@ -72,24 +72,42 @@ func TestDraftsComeAndGo(t *testing.T) {
 	})
 }
 
-// TestDepthChanges between any two steps, to none and back.
+// TestDepthChanges between any two steps, to none and back: alone and together, in the middle of windows of any length, and
+// with preemptions in between, swapped or computed again.
 func TestDepthChanges(t *testing.T) {
 	forDrafting(t, false, func(t *testing.T, g *golden.Golden) {
-		e := openStill(t, device(t), g, Options{Drafts: 5, FixedDepth: true})
-		for i, c := range g.Cases {
-			s := submit(t, e, greedy(c.Prompt, len(c.Greedy)))
-			for turn := i; e.turn(); turn++ {
-				e.control = spec.NewDepth([...]int{5, 0, 3, 0, 0, 1, 2}[turn%7], true)
-				if e.seqs[s.id] == nil {
-					break
-				}
-			}
-			if got := read(t, s).ids(); !slices.Equal(got, c.Greedy) {
-				t.Errorf("case %d: got %v, want %v", i, got, c.Greedy)
-			}
+		longest, all := pagesFor(g, 4)
+		few := min(longest+2, all-1)
+		for i, o := range []Options{
+			{MaxSeqs: 1}, {}, {Window: 8}, {Window: 16}, {Window: 32},
+			{PageTokens: 4, KVBlocks: few}, {PageTokens: 4, KVBlocks: few, SwapBytes: 1, Window: 16},
+		} {
+			o.Drafts, o.FixedDepth, o.MaxTokens = 5, true, 64
+			testDepthChanges(t, g, o, i)
 		}
-		go e.loop()
 	})
+}
+
+func testDepthChanges(t *testing.T, g *golden.Golden, o Options, turn int) {
+	t.Helper()
+	e := openStill(t, device(t), g, o)
+	var running []*Sequence
+	for _, c := range g.Cases {
+		running = append(running, submit(t, e, greedy(c.Prompt, len(c.Greedy))))
+	}
+	for ; len(e.incoming) > 0 || len(e.seqs) > 0; turn++ {
+		e.control = spec.NewDepth([...]int{5, 0, 3, 0, 0, 1, 2}[turn%7], true)
+		e.turn()
+	}
+	for i, s := range running {
+		if got, want := read(t, s).ids(), g.Cases[i].Greedy; !slices.Equal(got, want) {
+			t.Errorf("%+v, case %d: got %v, want %v", o, i, got, want)
+		}
+	}
+	if s := e.Stats(); s.Drafts.Drafted == 0 || o.KVBlocks > 0 && s.Preemptions == 0 {
+		t.Errorf("%+v: %d preemptions, drafts %+v: the test shows nothing", o, s.Preemptions, s.Drafts)
+	}
+	go e.loop()
 }
 
 // TestOneTokenPrompts starts with drafts behind a prompt of one token.

@@ -301,3 +301,24 @@ func syntheticRates(t *testing.T, dev kernels.Device, s *spec.Synthetic) [3]floa
 	}
 	return out
 }
+
+// TestDepthKnowsPlainRows: adaptive depth hears of the requests that never draft.
+func TestDepthKnowsPlainRows(t *testing.T) {
+	g := golden.Open(t, "qwen35-moe-mtp")
+	e := openStill(t, device(t), g, Options{Drafts: 3})
+	for i := range 3 {
+		r := greedy(g.Cases[0].Prompt, 40)
+		r.NoDrafts = i > 0
+		submit(t, e, r)
+	}
+	seen := false
+	for len(e.incoming) > 0 || len(e.seqs) > 0 {
+		e.turn()
+		own := slices.DeleteFunc(slices.Clone(e.records), func(r *spec.Record) bool { return r == nil })
+		seen = seen || len(e.records) == 3 && len(own) == 1
+	}
+	if !seen {
+		t.Error("no step had the records of one request that drafts and of two that do not")
+	}
+	go e.loop()
+}

@@ -9,7 +9,8 @@ import (
 // Measuring durations.
 const (
 	windowSteps = 16
-	trialSteps  = 5
+	trialSteps  = 5   // durations of the first trial of a class,
+	againSteps  = 3   // and of later ones
 	costMemory  = 0.6 // of what earlier trials of a depth said
 )
 
@@ -49,68 +50,84 @@ func (r *recent) at(depth int) *window {
 	return &r.window
 }
 
+// cost is how long steps of one depth take, relative to those of the others.
+type cost struct {
+	relative float64 // 0 = not known
+	measured bool    // with about as many rows; else adopted from other numbers of rows
+	asked    bool    // a trial of plain decoding was begun to measure it
+}
+
 // costs is how long steps of about as many rows take at each depth, relative to one of them: a machine that others use too
 // is slower at some times than at others, so that only steps that followed each other compare.
 type costs struct {
-	relative []float64 // by depth; 0 = not known
-	recent   recent    // of the current depth
+	at     []cost // by depth
+	recent recent // of the current depth
 }
 
 // known reports whether both ends are, and with them all between.
-func (c *costs) known() bool { return c.relative[0] > 0 && c.relative[len(c.relative)-1] > 0 }
+func (c *costs) known() bool { return c.at[0].relative > 0 && c.at[len(c.at)-1].relative > 0 }
 
 // compare notes that the tried depth took so long where the current one takes what it took just before, if that is known.
-func (c *costs) compare(current, tried int, took *window) bool {
+// What was not measured before adapts to what was.
+func (c *costs) compare(current, tried int, took *window) {
 	now := c.recent.at(current)
 	if !now.full() {
-		return false
+		return
 	}
-	base := c.relative[current]
-	if base == 0 {
-		base = 1
-		if c.known() {
-			base = c.of(current)
-		}
-		c.relative[current] = base
+	ratio, base, other := took.usual()/now.usual(), &c.at[current], &c.at[tried]
+	if base.relative == 0 {
+		base.relative = c.guess(current)
 	}
-	measured := base * took.usual() / now.usual()
-	if old := c.relative[tried]; old > 0 {
-		measured = costMemory*old + (1-costMemory)*measured
+	switch {
+	case other.measured && base.measured:
+		other.relative = costMemory*other.relative + (1-costMemory)*base.relative*ratio
+	case other.measured:
+		base.relative = other.relative / ratio
+	default:
+		other.relative = base.relative * ratio
 	}
-	c.relative[tried] = measured
+	base.measured, other.measured = true, true
 	c.order()
-	return true
+}
+
+// guess is the cost of a depth that nothing is known of: from others, or 1 for the first one.
+func (c *costs) guess(depth int) float64 {
+	if c.known() {
+		return c.of(depth)
+	}
+	return 1
 }
 
 // order evens measurements out that say a deeper step takes less.
 func (c *costs) order() {
 	last := -1
-	for depth, cost := range c.relative {
+	for depth := range c.at {
+		cost := c.at[depth].relative
 		if cost == 0 {
 			continue
 		}
-		if last >= 0 && c.relative[last] > cost {
-			mean := (c.relative[last] + cost) / 2
-			c.relative[last], c.relative[depth] = mean, mean
+		if last >= 0 && c.at[last].relative > cost {
+			mean := (c.at[last].relative + cost) / 2
+			c.at[last].relative, c.at[depth].relative = mean, mean
 		}
 		last = depth
 	}
 }
 
-// of is the cost at some depth: measured, or on the line between the measured ones around it.
+// of is the cost at some depth: what is known, or on the line between what is known around it.
 func (c *costs) of(depth int) float64 {
 	low, high := depth, depth
-	for c.relative[low] == 0 {
+	for c.at[low].relative == 0 {
 		low--
 	}
-	for c.relative[high] == 0 {
+	for c.at[high].relative == 0 {
 		high++
 	}
+	from, to := c.at[low].relative, c.at[high].relative
 	if low == high {
-		return c.relative[low]
+		return from
 	}
-	share := float64(depth-low) / float64(high-low)
-	return c.relative[low] + share*(c.relative[high]-c.relative[low])
+	return from + float64(depth-low)/float64(high-low)*(to-from)
 }
 
 // size is the class of steps with about as many rows: one each up to 8, then four a doubling.
@@ -123,7 +140,7 @@ func size(rows int) int {
 
 func (d *Depth) class(i int) *costs {
 	for len(d.costs) <= i {
-		d.costs = append(d.costs, costs{relative: make([]float64, d.max+1)})
+		d.costs = append(d.costs, costs{at: make([]cost, d.max+1)})
 	}
 	return &d.costs[i]
 }
@@ -136,7 +153,9 @@ func (d *Depth) adopt(i int) {
 	for away := range len(d.costs) {
 		for _, j := range [...]int{i - away, i + away} {
 			if j >= 0 && j < len(d.costs) && d.costs[j].known() {
-				copy(d.costs[i].relative, d.costs[j].relative)
+				for depth := range d.costs[i].at {
+					d.costs[i].at[depth].relative = d.costs[j].at[depth].relative
+				}
 				return
 			}
 		}

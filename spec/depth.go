@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"time"
 )
 
@@ -11,17 +12,19 @@ const (
 	firstChance  = 0.7   // believed before anything was tried
 	firstWeight  = 4     // trials that this belief weighs
 	othersWeight = 8     // trials that all requests weigh for a new one
-	hysteresis   = 1.02  // what a change of depth must gain
+	hysteresis   = 1.02  // what a change must gain that is not one back to plain decoding
 
-	burst        = trialSteps + 2 // steps a depth is tried for: the first ones still verify or draft at another depth
+	firstTrial   = 96             // most steps of a trial that has to find out what plain decoding or drafts cost at all
+	laterTrial   = againSteps + 1 // steps of all others: the first still verifies at another depth
 	firstPause   = 24
 	longestPause = 1600
+	trialLoss    = 0.005 // share of the time that trials may lose
 )
 
 // Depth decides how many drafts to propose each step: what promises most tokens a second, from measured acceptance of
 // the running requests and measured costs of steps. Depth 0 is plain decoding. All rows of a step are padded to the
 // deepest one, so that one depth serves a whole step. Now and then another depth is tried, more and more seldom while
-// that changes nothing.
+// that changes nothing, and no oftener than what such steps lose allows.
 type Depth struct {
 	max   int
 	fixed bool
@@ -30,8 +33,9 @@ type Depth struct {
 
 	current int
 	trial   trial
-	since   int // steps since the last trial
-	pause   int // steps between trials
+	since   int     // steps since the last trial
+	pause   int     // steps between trials
+	debt    float64 // steps to wait until trials have lost no more than their share
 	turn    int
 }
 
@@ -39,13 +43,15 @@ type Depth struct {
 type trial struct {
 	depth, left int
 	size        int // class of steps that it is about
+	want        int // durations
 	took        window
-	done        bool // compared
 }
+
+func (t *trial) goesOn() bool { return t.left > 0 && t.took.count < t.want }
 
 // NewDepth makes a control that starts at most drafts a step, and with fixed stays there.
 func NewDepth(most int, fixed bool) *Depth {
-	return &Depth{max: most, fixed: fixed, current: most, pause: firstPause, trial: trial{done: true}}
+	return &Depth{max: most, fixed: fixed, current: most, since: firstPause, pause: firstPause}
 }
 
 // Accepted notes what became of the drafts of a row of the request with this record.
@@ -61,20 +67,21 @@ func (d *Depth) Took(rows, depth int, took time.Duration) {
 	switch {
 	case depth == d.current:
 		c.recent.at(depth).add(took)
-	case depth == t.depth && class == t.size && t.took.count < trialSteps:
-		if t.took.add(took); t.took.count == trialSteps {
-			t.done = c.compare(d.current, depth, &t.took)
+	case depth == t.depth && class == t.size && t.took.count < t.want:
+		if t.took.add(took); t.took.count == t.want {
+			c.compare(d.current, depth, &t.took)
 		}
 	}
 }
 
-// Next is the depth of the next step, of so many rows, whose requests have the given records.
+// Next is the depth of the next step, of so many rows. running has the record of each running request, nil for one that
+// never drafts.
 func (d *Depth) Next(rows int, running []*Record) int {
 	class := size(rows)
 	switch {
-	case d.fixed || rows == 0:
+	case d.fixed || !slices.ContainsFunc(running, func(r *Record) bool { return r != nil }):
 		return d.current
-	case d.trial.left > 0:
+	case d.trial.goesOn():
 		d.trial.left--
 		return d.trial.depth
 	}
@@ -85,29 +92,45 @@ func (d *Depth) Next(rows int, running []*Record) int {
 			d.current, d.pause, d.since = best, firstPause, 0
 		}
 	}
-	if d.since == burst && !d.trial.done {
-		d.since = d.pause // it came to nothing: rows came or went
-	}
-	if d.since++; !c.recent.at(d.current).full() || c.known() && d.since < d.pause {
+	d.since++
+	d.debt = max(d.debt-1, 0)
+	switch {
+	case !c.recent.at(d.current).full():
 		return d.current
-	}
-	if c.known() {
+	case d.uncertain(c) && d.since >= firstPause:
+		c.at[d.current].asked = true
+		return d.try(0, class, running)
+	case d.since >= d.pause && d.debt == 0:
 		d.pause = min(2*d.pause, longestPause)
+		return d.try(d.another(), class, running)
 	}
-	return d.try(d.another(c), class)
+	return d.current
+}
+
+// uncertain reports whether nobody knows if drafts pay: what they cost was never compared with plain decoding with about so
+// many rows, nor was it tried to.
+func (d *Depth) uncertain(c *costs) bool {
+	now := c.at[d.current]
+	return d.current > 0 && !(now.asked || now.measured && c.at[0].measured)
 }
 
 // try begins a trial of a depth.
-func (d *Depth) try(depth, class int) int {
-	d.since, d.trial = 0, trial{depth: depth, left: burst - 1, size: class}
+func (d *Depth) try(depth, class int, running []*Record) int {
+	d.since, d.trial = 0, trial{depth: depth, size: class, left: firstTrial - 1, want: trialSteps}
+	if c := d.class(class); c.known() {
+		d.trial.left, d.trial.want = laterTrial-1, againSteps
+		d.debt = min(d.debt+laterTrial*d.loss(c, depth, running)/trialLoss, longestPause)
+	}
 	return depth
 }
 
-// another is a depth to try: plain decoding if its cost is not known, else the neighbours and plain decoding in turn.
-func (d *Depth) another(c *costs) int {
-	if !c.known() {
-		return d.max - d.current // the current one is an end
-	}
+// loss is the steps at the current depth whose tokens a step at another one costs.
+func (d *Depth) loss(c *costs, depth int, running []*Record) float64 {
+	return max(0, c.of(depth)/c.of(d.current)-d.expected(running, depth)/d.expected(running, d.current))
+}
+
+// another is a depth to try: the neighbours and plain decoding in turn.
+func (d *Depth) another() int {
 	list := [...]int{d.current + 1, d.current - 1, 0}
 	for {
 		d.turn++
@@ -117,11 +140,16 @@ func (d *Depth) another(c *costs) int {
 	}
 }
 
-// best is the depth with most expected tokens a second; the current one if no other is clearly better.
+// best is the depth with most expected tokens a second; drafts must be clearly better than the current depth, plain
+// decoding as good as drafts.
 func (d *Depth) best(c *costs, running []*Record) int {
-	best, most := d.current, hysteresis*d.expected(running, d.current)/c.of(d.current)
+	best, most := d.current, d.expected(running, d.current)/c.of(d.current)
 	for depth := range d.max + 1 {
-		if rate := d.expected(running, depth) / c.of(depth); depth != d.current && rate > most {
+		rate := d.expected(running, depth) / c.of(depth)
+		if depth > 0 {
+			rate /= hysteresis
+		}
+		if depth != d.current && rate > most {
 			best, most = depth, rate
 		}
 	}
@@ -132,12 +160,20 @@ func (d *Depth) best(c *costs, running []*Record) int {
 func (d *Depth) expected(running []*Record, depth int) float64 {
 	sum := 0.0
 	for _, own := range running {
-		p := 1.0
-		for i := range depth {
-			sum += p
-			p *= own.chance(i, d.all.chance(i, firstChance, firstWeight), othersWeight)
-		}
-		sum += p
+		sum += d.tokens(own, depth)
 	}
 	return sum / float64(max(len(running), 1))
+}
+
+// tokens is the expected tokens of one row.
+func (d *Depth) tokens(own *Record, depth int) float64 {
+	sum, p := 1.0, 1.0
+	if own == nil {
+		return sum
+	}
+	for i := range depth {
+		p *= own.chance(i, d.all.chance(i, firstChance, firstWeight), othersWeight)
+		sum += p
+	}
+	return sum
 }
