@@ -111,6 +111,7 @@ func newEngineCollector(prefix string, labels prometheus.Labels, stats func() en
 	add(counter, "spec_decode_num_drafts_total", "Verified drafts.", func(s engine.Stats) float64 { return float64(s.Drafts.Steps) })
 	add(counter, "spec_decode_num_draft_tokens_total", "Tokens of verified drafts.", func(s engine.Stats) float64 { return float64(s.Drafts.Drafted) })
 	add(counter, "spec_decode_num_accepted_tokens_total", "Accepted draft tokens.", func(s engine.Stats) float64 { return float64(s.Drafts.Accepted) })
+	add(gauge, "spec_decode_depth", "Drafts a sequence that the last step proposed; adaptive depth is at 0 where they do not pay.", func(s engine.Stats) float64 { return float64(s.Depth) })
 	return c
 }
 

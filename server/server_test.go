@@ -165,6 +165,7 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/v1/models", 200, `"max_model_len":2048`}, {"GET", "/v1/models/demo-qwen35", 200, `"id":"demo-qwen35"`},
 		{"GET", "/v1/models/a/b", 404, "a/b"}, {"GET", "/nope", 404, "/nope"}, {"DELETE", "/v1/models", 405, "DELETE"},
 		{"GET", completions, 405, "GET"}, {"GET", "/metrics", 200, `reprise:num_requests_running{model_name="demo-qwen35"} 0`},
+		{"GET", "/metrics", 200, `reprise:spec_decode_depth{model_name="demo-qwen35"} 0`},
 	} {
 		status, _, text := r.call(t, c.method, c.path, "")
 		if status != c.status || !bytes.Contains(text, []byte(c.words)) {
