@@ -68,7 +68,7 @@ cuda-test: fatbins ## the tests of the CUDA device and of the engine on it as pr
 	$(CUDA_GO) test -c -tags cuda -ldflags='-s -w' -o bin/cuda.test ./kernels/cuda/
 	$(CUDA_GO) test -c -tags "cuda nodemo" -ldflags='-s -w' -o bin/engine.test ./engine/
 
-sanitize: cuda-test ## the short conformance suite and mixed steps under every tool of compute-sanitizer
+sanitize: cuda-test ## a reduced conformance suite and mixed steps under every tool of compute-sanitizer
 	scripts/sanitize.sh bin/cuda.test bin/engine.test
 
 clean:

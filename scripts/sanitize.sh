@@ -1,16 +1,17 @@
 #!/bin/bash
-# Every tool of compute-sanitizer over the short conformance suite, and over steps of the engine with prompts and drafts
-# mixed. A piece is a tool over every N-th case; JOBS run at once, each ends within LIMIT seconds and prints one line. The
-# exit code is above 0 where a tool finds something or a piece did not get through its cases. cuBLASLt is left out: its
-# kernels are not ours, and opening it under a tool takes half a minute.
-# usage: [JOBS=8] [LIMIT=300] sanitize.sh cuda.test engine.test [tool...]
+# Every tool of compute-sanitizer over a reduced suite, every SHARE-th case of each family of the short conformance suite
+# (SHARE=1: all of them), and over steps of the engine with prompts and drafts mixed. FAMILIES, a regular expression, takes
+# some of them and leaves the engine out. The cases of a tool are dealt out to pieces; JOBS run at once, each ends within
+# LIMIT seconds and prints one line. The exit code is above 0 where a tool finds something or a piece did not get through
+# its cases. cuBLASLt is left out: its kernels are not ours, and opening it under a tool takes half a minute.
+# usage: [JOBS=8] [LIMIT=300] [SHARE=4] [FAMILIES=.] sanitize.sh cuda.test engine.test [tool...]
 set -u
 [ $# -ge 2 ] || { echo "usage: sanitize.sh cuda.test engine.test [memcheck|initcheck|synccheck|racecheck...]" >&2; exit 2; }
 for needed in "$1" "$2" compute-sanitizer; do
 	command -v "$needed" >/dev/null || { echo "sanitize.sh: $needed is not there (make cuda-test builds the tests; compute-sanitizer is part of CUDA)" >&2; exit 1; }
 done
-KERNELS=$(realpath "$1") ENGINE=$(realpath "$2") LIMIT=${LIMIT:-300}
-export KERNELS ENGINE LIMIT
+KERNELS=$(realpath "$1") ENGINE=$(realpath "$2") LIMIT=${LIMIT:-300} SHARE=${SHARE:-4} FAMILIES=${FAMILIES:-.}
+export KERNELS ENGINE LIMIT FAMILIES
 shift 2
 cd "$(dirname "$0")/../engine" || exit 1
 
@@ -23,7 +24,7 @@ fi
 # up the test ends itself, so that the tool still reports on what was run.
 one() {
 	local log begin=${EPOCHREALTIME/./} status ms tests text
-	local -a test=("$KERNELS" -test.short -test.run TestConformanceBF16 -own -part "$3")
+	local -a test=("$KERNELS" -test.short -test.run "TestConformanceBF16/$FAMILIES" -own -part "$3")
 	[ "$2" = engine ] && test=("$ENGINE" -test.run "TestCUDAFloat32/^$3\$/^(chunks|drafts)\$")
 	log=$(mktemp)
 	timeout -k 5 "$LIMIT" compute-sanitizer --tool "$1" --report-api-errors no --error-exitcode 9 \
@@ -43,10 +44,11 @@ export -f one
 pieces() {
 	local tool parts i
 	for tool in "$@"; do
-		parts=2
+		parts=3
 		[ "$tool" = racecheck ] && parts=12
-		for ((i = 0; i < parts; i++)); do echo "$tool kernels $i/$parts"; done
+		for ((i = 0; i < parts; i++)); do echo "$tool kernels $((i * SHARE))/$((parts * SHARE))"; done
 	done
+	[ "$FAMILIES" = . ] || return
 	for tool in "$@"; do
 		printf "$tool engine %s\n" nemotron-moe qwen35-dense-tied-mtp
 	done
