@@ -58,7 +58,7 @@ func (l *loader) mamba2Scan(name string, columns int) scanKernel {
 
 // deltaScan finds the kernel; the size is that of Shape in src/delta_scan.cu.
 func (l *loader) deltaScan(name string, columns int) scanKernel {
-	shared := 2*((2*stepKeys+columns)*scanChunk*2+scanMatrices+scanSums) + 2*8 + 2*4
+	shared := 2*((2*stepKeys+columns)*scanChunk*2+scanMatrices+scanSums) + 4*8 + 2*4
 	return scanKernel{l.kernel(name, shared), columns, columns * 2, shared}
 }
 

@@ -204,7 +204,8 @@ template <int GROUPS_>
 struct Shape {
   static constexpr int GROUPS = GROUPS_, COLS = 64 * GROUPS;
   static constexpr int T = KEYS / 8 * PAIR, M = T + MATRIX, V = M + MATRIX, SUM = V + COLS / 8 * PIECE, STAGE = SUM + sizeof(Sum), BARRIERS = 2 * STAGE;
-  static constexpr int DONE = BARRIERS + 16;  // of each stage: how often a warp was done with it
+  // Of each stage: it is full; its warps are done with it; how often a warp was done with it.
+  static constexpr int FREE = BARRIERS + 16, DONE = FREE + 16, WARPS = 4 * GROUPS;
 };
 
 // Where what the chunks of a row take lies, from its first tile on.
@@ -307,13 +308,14 @@ __device__ __forceinline__ void store_outputs(const float (&o)[8][4], uint8_t* p
   }
 }
 
-// Whether this was the last of COUNT calls; what all callers did before is done.
+// A lane of a warp that is done with a stage, whether it is the last of COUNT: then all of them are. The counter finds the
+// last, and the barrier, which is complete when that one asks, orders what the others read in front of what is copied next.
 template <int COUNT>
-__device__ __forceinline__ bool last_of(int* calls) {
-  __threadfence_block();
-  const bool last = atomicAdd(calls, 1) % COUNT == COUNT - 1;
-  __threadfence_block();
-  return last;
+__device__ __forceinline__ bool last_of(int* calls, uint64_t* free, uint32_t phase) {
+  mbar_arrive(free);
+  if (atomicAdd(calls, 1) % COUNT < COUNT - 1) return false;
+  mbar_wait(free, phase);
+  return true;
 }
 
 // Warpgroups do not wait for each other: the warp that is the last to be done with a stage asks for the chunk after next.
@@ -329,11 +331,11 @@ __device__ __forceinline__ void scan(const Delta& p) {
   const int64_t place = (int64_t)(column + g) * KEYS + 2 * c;
   const uint32_t space = smem_addr(smem), own = 2 * warp * PIECE;  // of the warp's values
 
-  uint64_t* const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS);
+  uint64_t *const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS), *const free = reinterpret_cast<uint64_t*>(smem + H::FREE);
   int* const done = reinterpret_cast<int*>(smem + H::DONE);
   const Sources<H> sources(p, first_tile(p.rows, blockIdx.y, p.row0, CHUNK), head, column0);
   if (threadIdx.x == 0) {
-    mbar_init(barriers, 1), mbar_init(barriers + 1, 1), mbar_init_fence();
+    mbar_init(barriers, 1), mbar_init(barriers + 1, 1), mbar_init(free, H::WARPS), mbar_init(free + 1, H::WARPS), mbar_init_fence();
     done[0] = done[1] = 0;
     sources.request(smem, 0);
     if (k.from + CHUNK < k.to) sources.request(smem, 1);
@@ -387,8 +389,9 @@ __device__ __forceinline__ void scan(const Delta& p) {
     product_wait<0>();
     pin(d), pin(decayed);
     const float decay = sum.since[CHUNK - 1];
+    async_proxy_fence();  // outputs lay where a copy puts the next values
     __syncwarp();
-    if (lane == 0 && from + 2 * CHUNK < k.to && last_of<4 * H::GROUPS>(done + (chunk & 1))) sources.request(smem, chunk + 2);
+    if (lane == 0 && from + 2 * CHUNK < k.to && last_of<H::WARPS>(done + (chunk & 1), free + (chunk & 1), chunk >> 1 & 1)) sources.request(smem, chunk + 2);
 #pragma unroll
     for (int t = 0; t < 16; t++)
 #pragma unroll
