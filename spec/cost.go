@@ -9,9 +9,9 @@ import (
 // Measuring durations.
 const (
 	windowSteps = 16
-	trialSteps  = 5   // durations of the first trial of a class,
-	againSteps  = 3   // and of later ones
-	costMemory  = 0.6 // of what earlier trials of a depth said
+	trialSteps  = 5   // durations of the first trial of a class, and of the current depth before one
+	againSteps  = 3   // of later trials, or 1
+	costMemory  = 0.6 // of what earlier trials of a depth said, behind againSteps more durations
 )
 
 // window is the last durations of steps, in turn.
@@ -80,7 +80,8 @@ func (c *costs) compare(current, tried int, took *window) {
 	}
 	switch {
 	case other.measured && base.measured:
-		other.relative = costMemory*other.relative + (1-costMemory)*base.relative*ratio
+		memory := math.Pow(costMemory, float64(took.count)/againSteps)
+		other.relative = memory*other.relative + (1-memory)*base.relative*ratio
 	case other.measured:
 		base.relative = other.relative / ratio
 	default:

@@ -14,11 +14,12 @@ const (
 	othersWeight = 8     // trials that all requests weigh for a new one
 	hysteresis   = 1.02  // what a change must gain that is not one back to plain decoding
 
-	firstTrial   = 96             // most steps of a trial that has to find out what plain decoding or drafts cost at all
-	laterTrial   = againSteps + 1 // steps of all others: the first still verifies at another depth
+	firstTrial   = 96 // most steps of a trial that has to find out what plain decoding or drafts cost at all
+	manyRows     = 32 // the drafts of one step of so many rows say enough
 	firstPause   = 24
-	longestPause = 1600
-	trialLoss    = 0.005 // share of the time that trials may lose
+	longestPause = 400
+	longestDebt  = 1600
+	trialLoss    = 0.002 // share of the time that trials may lose
 )
 
 // Depth decides how many drafts to propose each step: what promises most tokens a second, from measured acceptance of
@@ -114,12 +115,17 @@ func (d *Depth) uncertain(c *costs) bool {
 	return d.current > 0 && !(now.asked || now.measured && c.at[0].measured)
 }
 
-// try begins a trial of a depth.
+// try begins a trial of a depth. One that repeats others is as short as can be: the first of its steps still verifies at another
+// depth.
 func (d *Depth) try(depth, class int, running []*Record) int {
 	d.since, d.trial = 0, trial{depth: depth, size: class, left: firstTrial - 1, want: trialSteps}
 	if c := d.class(class); c.known() {
-		d.trial.left, d.trial.want = laterTrial-1, againSteps
-		d.debt = min(d.debt+laterTrial*d.loss(c, depth, running)/trialLoss, longestPause)
+		d.trial.want = againSteps
+		if len(running) >= manyRows && c.at[depth].measured && c.at[d.current].measured {
+			d.trial.want = 1
+		}
+		d.trial.left = d.trial.want
+		d.debt = min(d.debt+float64(1+d.trial.want)*d.loss(c, depth, running)/trialLoss, longestDebt)
 	}
 	return depth
 }

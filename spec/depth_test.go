@@ -119,8 +119,8 @@ func h200(rows int) *machine {
 	return m
 }
 
-// TestDepthLosesLittleToTrials: where drafts do not pay, trials cost at most a percent and a half of any 90 steps behind
-// the first ones, and half a percent of all. What a single row loses to luck with its drafts comes on top.
+// TestDepthLosesLittleToTrials: where drafts do not pay, trials cost at most a percent of any 90 steps behind the first ones,
+// and a fifth of a percent of all. What a single row loses to luck with its drafts comes on top.
 func TestDepthLosesLittleToTrials(t *testing.T) {
 	for rows, luck := range map[int]float64{1: 0.01, 32: 0, 128: 0, 256: 0} {
 		m, d := h200(rows), NewDepth(3, false)
@@ -131,8 +131,24 @@ func TestDepthLosesLittleToTrials(t *testing.T) {
 			share := m.rate(d, rows, 90) / plain
 			worst, sum = min(worst, share), sum+share
 		}
-		if mean := sum / parts; worst < 0.985-luck || mean < 1-trialLoss-luck/4 {
+		if mean := sum / parts; worst < 0.99-luck || mean < 1-trialLoss-luck/4 {
 			t.Errorf("%d rows: %.3f of plain decoding at worst, %.4f on average", rows, worst, mean)
+		}
+	}
+}
+
+// TestDepthNoticesThatDraftsPay: however long they did not, and however dear a trial is.
+func TestDepthNoticesThatDraftsPay(t *testing.T) {
+	for _, rows := range []int{1, 32, 128, 256} {
+		m, d := h200(rows), NewDepth(3, false)
+		m.rate(d, rows, 5000)
+		if d.current != 0 {
+			t.Errorf("%d rows: depth %d where drafts do not pay", rows, d.current)
+		}
+		m.chance = 0.9
+		m.rate(d, rows, 600)
+		if d.current == 0 {
+			t.Errorf("%d rows: 600 steps later drafts are still not used", rows)
 		}
 	}
 }
