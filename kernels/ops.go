@@ -40,7 +40,7 @@ type Ops interface {
 	// precisions the rows that flush read HP, for their outputs too, and the others LP (paper Algorithm 3).
 	Mamba2Step(Mamba2)
 	// Mamba2Scan is the same for prefill rows: a chunked scan from block (h > 0 ? Dst : Src) to block Dst, or from and to
-	// a scratch block (Rows.Stage). It reads HP.
+	// a scratch block (Rows.Stage). It reads HP. At Rows.Cuts it leaves state and raw rows besides.
 	Mamba2Scan(Mamba2)
 	// Mamba2Fold folds the h > 0 committed records of prefill rows: Src -> Dst, or the row's scratch block. Rows with
 	// h = 0 are left alone.

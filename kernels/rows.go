@@ -20,6 +20,21 @@ type Rows struct {
 	// an unfinished prefill stays in float32, so that it is rounded once.
 	Scratch Buffer // i32 [Count] scratch block of the row, -1 = none; or nil: no row has one
 	Stage   Buffer // i32 [Count] Resume and Publish
+
+	Cuts Cuts // of prefill rows
+}
+
+// MaxCuts is the most cuts of a row.
+const MaxCuts = 8
+
+// Cuts are places inside prefill rows at which a scan leaves what a snapshot of that place has. In a block of its own: the
+// state that the row would have left if it had ended there, with Publish; the row itself goes on from the state before
+// it was rounded. In State.Tails: the raw rows of the convolution in front of the cut. The cursor of such a snapshot is
+// {Origin + H + place, 0, block, ..}. Chunks of a row end at its cuts, as they do at its end.
+type Cuts struct {
+	PerRow int    // entries of a row; 0 = no cuts
+	Place  Buffer // i32 [Count, PerRow] tokens of the row in front of the cut, ascending; behind the cuts, entries below 1 or above N are none
+	Block  Buffer // i32 [Count, PerRow] checkpoint block, which the launch neither reads nor writes otherwise
 }
 
 // Bits of Rows.Stage, for rows that have a scratch block. A fold (h > 0) writes the scratch block. A scan starts from

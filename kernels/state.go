@@ -97,6 +97,8 @@ func align(n int64) int64 { return (n + 255) &^ 255 }
 // The checkpoint of block b is at Blocks + b*BlockStride and laid out by Mamba2Checkpoint or DeltaCheckpoint of the
 // Precision: [Heads, HeadDim, State] for Mamba-2, [ValueHeads, ValueDim, KeyDim] for GDN. The ring region of slot s
 // starts at Rings + s*RingStride. The float32 state of scratch block k is at Scratch + k*ScratchStride (Rows.Scratch).
+// The raw rows in front of entry i of Rows.Cuts are at Tails + i*TailStride: [Taps-1, Conv], of the rings' type, the
+// oldest first, zero before the sequence.
 type State struct {
 	Blocks      Buffer
 	BlockStride int64
@@ -109,6 +111,8 @@ type State struct {
 	Layer         int    // which of the model's SSM layers this is: a counter of stochastic rounding
 	Scratch       Buffer // or nil
 	ScratchStride int64
+	Tails         Buffer // or nil
+	TailStride    int64
 }
 
 // KV is one attention layer's share of the paged cache. Page p of the layer starts at Pages + p*PageStride and holds

@@ -98,12 +98,28 @@ func (c *check) scratch(r Rows, s State, blocks CheckpointLayout) {
 	c.words("State.Scratch", s.Scratch, elements)
 }
 
+// cuts requires, for rows with cuts, places, blocks and memory for taps-1 raw rows each.
+func (c *check) cuts(r Rows, s State, taps int) {
+	k, n := r.Cuts, r.Count*r.Cuts.PerRow
+	c.between("Rows.Cuts.PerRow", k.PerRow, 0, MaxCuts)
+	if n <= 0 || c.err != nil {
+		return
+	}
+	c.that(r.T == 0, "Rows.Cuts", "of step rows")
+	c.words("Rows.Cuts.Place", k.Place, n)
+	c.words("Rows.Cuts.Block", k.Block, n)
+	tail := Field{Rows: taps - 1, Cols: s.Layout.Conv.Cols, DType: s.Layout.Conv.DType}.bytes()
+	c.that(s.TailStride >= tail && s.TailStride%4 == 0, "State.TailStride", "is below the raw rows of a cut")
+	c.buffer("State.Tails", s.Tails, int(int64(n-1)*s.TailStride+tail), 1)
+}
+
 // replay requires what step, scan and fold have in common.
-func (c *check) replay(r Rows, cur Cursors, s State, want RingLayout, blocks CheckpointLayout) {
+func (c *check) replay(r Rows, cur Cursors, s State, want RingLayout, blocks CheckpointLayout, taps int) {
 	c.cursors(cur)
 	c.window(s.Window, r.T)
 	c.state(s, want, blocks)
 	c.scratch(r, s, blocks)
+	c.cuts(r, s, taps)
 }
 
 // precision requires formats that there are.
@@ -139,7 +155,7 @@ func (p Mamba2) common(c *check) bool {
 	}
 	d := p.Dims
 	want := Mamba2Ring(d, p.State.Window, p.State.Layout.B.DType)
-	c.replay(p.Rows, p.Cursors, p.State, want, Mamba2Checkpoint(d, p.State.Precision))
+	c.replay(p.Rows, p.Cursors, p.State, want, Mamba2Checkpoint(d, p.State.Precision), d.Taps)
 	c.words("A", p.A, d.Heads)
 	return true
 }
@@ -186,7 +202,7 @@ func (p Delta) common(c *check) bool {
 	}
 	d := p.Dims
 	want := DeltaRing(d, p.State.Window, p.State.Layout.B.DType, p.State.Precision)
-	c.replay(p.Rows, p.Cursors, p.State, want, DeltaCheckpoint(d, p.State.Precision))
+	c.replay(p.Rows, p.Cursors, p.State, want, DeltaCheckpoint(d, p.State.Precision), d.Taps)
 	return true
 }
 

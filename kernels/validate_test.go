@@ -63,6 +63,15 @@ func fakeScratch() Delta {
 	return p
 }
 
+// fakeCuts is a chunk of a prefill with two cuts a row.
+func fakeCuts() Mamba2 {
+	p := fakeMamba2()
+	p.Rows = packedRows(2, 8)
+	p.Rows.Cuts = Cuts{2, room(4), room(4)}
+	p.State.Tails, p.State.TailStride = room(3*300+3*96), 1200
+	return p
+}
+
 func fakeKV() KV {
 	k := KV{Pages: room(1 << 16), PageTokens: 16, Heads: 2, HeadDim: 8, DType: F8E4M3, Table: room(12), TableStride: 4}
 	k.PageStride = k.PageBytes()
@@ -189,6 +198,13 @@ func TestValidateNamesTheField(t *testing.T) {
 		"scratch none": broken(fakeScratch(), "State.Scratch", func(p *Delta) { p.State.Scratch = Buffer{} }),
 		"scratch half": broken(fakeScratch(), "Rows.Stage", func(p *Delta) { p.Rows.Stage = Buffer{} }),
 		"scratch step": broken(fakeScratch(), "Rows.Scratch", func(p *Delta) { p.Rows.T, p.Rows.MaxLen = 4, 4 }),
+		"cuts":         broken(fakeCuts(), "Rows.Cuts.PerRow", func(p *Mamba2) { p.Rows.Cuts.PerRow = MaxCuts + 1 }),
+		"cuts less":    broken(fakeCuts(), "Rows.Cuts.PerRow", func(p *Mamba2) { p.Rows.Cuts.PerRow = -1 }),
+		"cuts step":    broken(fakeCuts(), "Rows.Cuts", func(p *Mamba2) { p.Rows.T, p.Rows.MaxLen = 4, 4 }),
+		"cuts place":   broken(fakeCuts(), "Rows.Cuts.Place", func(p *Mamba2) { p.Rows.Cuts.Place = room(3) }),
+		"cuts block":   broken(fakeCuts(), "Rows.Cuts.Block", func(p *Mamba2) { p.Rows.Cuts.Block = Buffer{} }),
+		"cuts stride":  broken(fakeCuts(), "State.TailStride", func(p *Mamba2) { p.State.TailStride = 1148 }),
+		"cuts tails":   broken(fakeCuts(), "State.Tails", func(p *Mamba2) { p.State.Tails = room(3*300 + 3*96 - 1) }),
 		"dims":         broken(fakeMamba2(), "Dims", func(p *Mamba2) { p.Dims.Groups = 3 }),
 		"xbc":          broken(fakeMamba2(), "XBC", func(p *Mamba2) { p.XBC = f32(8, 95) }),
 		"delta z":      broken(fakeDelta(), "Z", func(p *Delta) { p.Z = f32(7, 64) }),

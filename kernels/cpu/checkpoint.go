@@ -147,7 +147,7 @@ func (c *checkpoints) folded() target {
 	if c.row.scratch >= 0 {
 		return target{to: c.scratch()}
 	}
-	return c.checkpoint(c.row.next())
+	return c.checkpoint(c.row.cursor.Dst, 0)
 }
 
 // scanned is where a scan leaves the state.
@@ -155,13 +155,13 @@ func (c *checkpoints) scanned() target {
 	if c.row.scratch >= 0 && c.row.stage&kernels.Publish == 0 {
 		return target{to: c.scratch()}
 	}
-	return c.checkpoint(c.row.next() + int32(c.row.n))
+	return c.checkpoint(c.row.cursor.Dst, c.row.n)
 }
 
-// checkpoint is block Dst for the state after the given number of tokens.
-func (c *checkpoints) checkpoint(position int32) target {
-	dst, p := c.row.cursor.Dst, c.state.Precision
-	t := target{to: c.in(c.layout.HP, dst), noise: p.Noise(c.state.Layer, position)}
+// checkpoint is a block for the state behind n tokens of the row.
+func (c *checkpoints) checkpoint(dst int32, n int) target {
+	p := c.state.Precision
+	t := target{to: c.in(c.layout.HP, dst), noise: p.Noise(c.state.Layer, c.row.next()+int32(n))}
 	if p.Two() {
 		t.copy = c.in(c.layout.LP, dst)
 	}

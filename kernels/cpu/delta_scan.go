@@ -30,11 +30,24 @@ func (s *deltaScan) do(i, worker int) {
 	c.allocate()
 	c.loadState()
 	conv := newConvolution(c.m, s.p.QKV, s.p.ConvW, kernels.Buffer{}, c.d.Taps, c.rings.conv, c.row)
-	for from := 0; from < c.row.n; from += chunkTokens {
-		c.run(&conv, from, min(chunkTokens, c.row.n-from))
+	for from := 0; from < c.row.n; {
+		stop, cut := c.row.stop(from)
+		q := min(chunkTokens, stop-from)
+		c.run(&conv, from, q)
+		if from += q; from == stop && cut >= 0 {
+			c.keepCut(&conv, cut, from)
+		}
 	}
 	c.keep(&conv, conv.lastTaps())
-	c.storeState()
+	c.storeState(c.saved.scanned())
+}
+
+// keepCut leaves what a snapshot behind n tokens of the row has of the group.
+func (c *deltaChunk) keepCut(conv *convolution, cut, n int) {
+	c.storeState(c.saved.checkpoint(i32(c.p.Rows.Cuts.Block)[cut], n))
+	for _, k := range c.channels() {
+		conv.keepCut(&c.p.State, cut, n, k[0], k[1])
+	}
 }
 
 // deltaChunk is a chunk of one key head (chunked delta rule, models.md 2.c). States are transposed: [KeyDim, ValueDim]
@@ -76,8 +89,7 @@ func (c *deltaChunk) loadState() {
 	}
 }
 
-func (c *deltaChunk) storeState() {
-	to := c.saved.scanned()
+func (c *deltaChunk) storeState(to target) {
 	for head := c.head0; head < c.head0+c.heads; head++ {
 		state := to.memory(head, c.saved.head)
 		transpose(grid(state, c.d.KeyDim), c.state(head), c.d.KeyDim, c.d.ValueDim)

@@ -159,12 +159,17 @@ func (g *deltaGroup) convolve(conv *convolution, t int, q, k, v []float32) {
 	scale(float32(1/math.Sqrt(float64(dot(k, k))+keyEps)), k)
 }
 
+// channels is from where to where the group's raw channels are.
+func (g *deltaGroup) channels() [3][2]int {
+	keys := g.d.Keys()
+	return [3][2]int{{g.k0, g.k0 + g.d.KeyDim}, {keys + g.k0, keys + g.k0 + g.d.KeyDim}, {2*keys + g.v0, 2*keys + g.v0 + g.width}}
+}
+
 // keep stores the group's raw channels from token t on.
 func (g *deltaGroup) keep(conv *convolution, t int) {
-	keys := g.d.Keys()
-	conv.keep(t, g.k0, g.k0+g.d.KeyDim)
-	conv.keep(t, keys+g.k0, keys+g.k0+g.d.KeyDim)
-	conv.keep(t, 2*keys+g.v0, 2*keys+g.v0+g.width)
+	for _, c := range g.channels() {
+		conv.keep(t, c[0], c[1])
+	}
 }
 
 func (g *deltaGroup) logDecay(t, head int) float32 {

@@ -31,11 +31,24 @@ func (s *mamba2Scan) do(i, worker int) {
 	c.allocate()
 	c.loadState()
 	conv := newConvolution(c.m, s.p.XBC, s.p.ConvW, s.p.ConvB, c.d.Taps, c.rings.conv, c.row)
-	for from := 0; from < c.row.n; from += chunkTokens {
-		c.run(&conv, from, min(chunkTokens, c.row.n-from))
+	for from := 0; from < c.row.n; {
+		stop, cut := c.row.stop(from)
+		q := min(chunkTokens, stop-from)
+		c.run(&conv, from, q)
+		if from += q; from == stop && cut >= 0 {
+			c.keepCut(&conv, cut, from)
+		}
 	}
 	c.keep(&conv, conv.lastTaps())
-	c.storeState()
+	c.storeState(c.saved.scanned())
+}
+
+// keepCut leaves what a snapshot behind n tokens of the row has of the group.
+func (c *mamba2Chunk) keepCut(conv *convolution, cut, n int) {
+	c.storeState(c.saved.checkpoint(i32(c.p.Rows.Cuts.Block)[cut], n))
+	for _, k := range c.channels() {
+		conv.keepCut(&c.p.State, cut, n, k[0], k[1])
+	}
 }
 
 // mamba2Chunk is a chunk of one group of heads (SSD, Mamba-2 sec. 6). States are transposed: [State, HeadDim] a head.
@@ -77,8 +90,7 @@ func (c *mamba2Chunk) loadState() {
 	}
 }
 
-func (c *mamba2Chunk) storeState() {
-	to := c.saved.scanned()
+func (c *mamba2Chunk) storeState(to target) {
 	for head := c.head0; head < c.head0+c.heads; head++ {
 		state := to.memory(head, c.saved.head)
 		transpose(grid(state, c.d.State), c.state(head), c.d.State, c.d.HeadDim)

@@ -150,12 +150,17 @@ func (g *mamba2Group) convolve(conv *convolution, t int, x, b, c []float32) {
 	conv.token(t, inner+bc+g.b0, c)
 }
 
+// channels is from where to where the group's raw channels are.
+func (g *mamba2Group) channels() [3][2]int {
+	inner, bc := g.d.Inner(), g.d.Groups*g.d.State
+	return [3][2]int{{g.x0, g.x0 + g.width}, {inner + g.b0, inner + g.b0 + g.d.State}, {inner + bc + g.b0, inner + bc + g.b0 + g.d.State}}
+}
+
 // keep stores the group's raw channels from token t on.
 func (g *mamba2Group) keep(conv *convolution, t int) {
-	inner, bc := g.d.Inner(), g.d.Groups*g.d.State
-	conv.keep(t, g.x0, g.x0+g.width)
-	conv.keep(t, inner+g.b0, inner+g.b0+g.d.State)
-	conv.keep(t, inner+bc+g.b0, inner+bc+g.b0+g.d.State)
+	for _, c := range g.channels() {
+		conv.keep(t, c[0], c[1])
+	}
 }
 
 // timeSteps is dt of token t by head of the group.

@@ -70,6 +70,8 @@ type replayRow struct {
 
 	scratch int32 // scratch block, -1 for none
 	stage   int32
+	cuts    []int32 // entries of kernels.Cuts.Place, of which the first is entry number cut0 of all
+	cut0    int
 }
 
 func readRow(r kernels.Rows, c kernels.Cursors, i int) replayRow {
@@ -80,6 +82,9 @@ func readRow(r kernels.Rows, c kernels.Cursors, i int) replayRow {
 	}
 	if !r.Scratch.Nil() {
 		row.scratch, row.stage = i32(r.Scratch)[i], i32(r.Stage)[i]
+	}
+	if k := r.Cuts.PerRow; k > 0 {
+		row.cut0, row.cuts = i*k, i32(r.Cuts.Place)[i*k:(i+1)*k]
 	}
 	if row.n < 0 || r.T > 0 && row.n > r.T {
 		panic(fmt.Sprintf("cpu: %d tokens in a row of %d", row.n, r.T))
@@ -93,6 +98,17 @@ func (r replayRow) next() int32 { return r.cursor.Origin + r.cursor.H }
 
 func (r replayRow) flushes(w kernels.Window) bool {
 	return kernels.Flushes(r.cursor.H, int32(r.n), int32(w.L))
+}
+
+// stop is where the chunks that begin at a token have to end: at a cut, or at the row's end. cut is the entry of
+// kernels.Cuts there, -1 for none.
+func (r replayRow) stop(from int) (to, cut int) {
+	for j, place := range r.cuts {
+		if int(place) > from && int(place) <= r.n {
+			return int(place), r.cut0 + j
+		}
+	}
+	return r.n, -1
 }
 
 // ring holds rows by absolute token index.
@@ -177,6 +193,15 @@ func (c *convolution) token(t, from int, out []float32) {
 		bias = c.bias[from:to]
 	}
 	convSilu(out, c.w[from*taps:to*taps], bias, c.taps)
+}
+
+// keepCut stores the raw channels of the last tokens in front of token t in the tail of a cut.
+func (c *convolution) keepCut(s *kernels.State, cut, t, from, to int) {
+	n, cols := len(c.taps)-1, c.ring.cols
+	tail := f32(s.Tails.Slice(int64(cut)*s.TailStride, int64(n*cols)*4))
+	for i := range n {
+		copy(tail[i*cols+from:i*cols+to], c.raw(t-n+i, from, to))
+	}
 }
 
 // keep stores the raw channels of tokens t.. in the ring.

@@ -58,7 +58,7 @@ func TestConformanceManyRows(t *testing.T) {
 	kerneltest.RunFamily(t, "ssm", func(t testing.TB) kernels.Device {
 		d := openFor(t, kernels.BF16).(*Device)
 		scans := &d.ops.ssm.scans
-		scans.processors, scans.scratch = 1, scans.scratch.Slice(0, 2<<20)
+		scans.processors, scans.scratch = 1, scans.scratch.Slice(0, 3<<20)
 		return d
 	})
 }

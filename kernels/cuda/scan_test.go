@@ -50,7 +50,7 @@ func (r *scanRig) floats(n int, low, high float64) kernels.Buffer {
 
 // scanCase is a mixer's scan with the launches that it consists of.
 type scanCase struct {
-	op           func(o kernels.Ops)
+	op, cut      func(o kernels.Ops) // cut: with every row cut in its middle
 	parts        []func(o kernels.Ops)
 	bytes, flops float64 // of the whole mixer, of the recurrence as models.md has it
 	blocks, out  kernels.Buffer
@@ -59,9 +59,18 @@ type scanCase struct {
 func (r *scanRig) state(rows, elements int, ring kernels.RingLayout, w kernels.Window) kernels.State {
 	stride := (int64(elements)*4 + 255) &^ 255
 	return kernels.State{
-		Blocks: r.alloc((rows + 1) * int(stride)), BlockStride: stride,
+		Blocks: r.alloc((2*rows + 1) * int(stride)), BlockStride: stride,
 		Rings: r.alloc((rows + 1) * int(ring.Bytes)), RingStride: ring.Bytes, Layout: ring, Window: w,
 	}
+}
+
+// middle cuts every row in its middle, into the blocks behind those of the rows.
+func (r *scanRig) middle(rows kernels.Rows, s kernels.State, taps int) (kernels.Rows, kernels.State) {
+	n := rows.Count
+	rows.Cuts = kernels.Cuts{PerRow: 1, Place: r.ints(n, func(int) int { return rows.MaxLen/2 + 1 }), Block: r.ints(n, func(i int) int { return n + 1 + i })}
+	s.TailStride = int64(2 * (taps - 1) * s.Layout.Conv.Cols)
+	s.Tails = r.alloc(n * int(s.TailStride))
+	return rows, s
 }
 
 func (r *scanRig) mamba2(d kernels.Mamba2Dims, count, n int) scanCase {
@@ -74,8 +83,10 @@ func (r *scanRig) mamba2(d kernels.Mamba2Dims, count, n int) scanCase {
 	}
 	p.Rows, p.Cursors = r.scanRows(count, n)
 	state := float64(d.Inner() * d.State)
+	cut := p
+	cut.Rows, cut.State = r.middle(p.Rows, p.State, d.Taps)
 	c := scanCase{
-		op:    func(o kernels.Ops) { o.Mamba2Scan(p) },
+		op: func(o kernels.Ops) { o.Mamba2Scan(p) }, cut: func(o kernels.Ops) { o.Mamba2Scan(cut) },
 		bytes: 2*float64(tokens)*float64(d.Conv()+2*d.Inner()+d.Heads) + 8*state*float64(count),
 		flops: float64(tokens) * (4*state + scanChunk*float64(d.Inner()+d.Groups*d.State)),
 		out:   p.Out.Buf, blocks: p.State.Blocks,
@@ -83,11 +94,11 @@ func (r *scanRig) mamba2(d kernels.Mamba2Dims, count, n int) scanCase {
 	c.parts = []func(kernels.Ops){
 		func(kernels.Ops) {
 			o := r.dev.ops
-			o.mamba2Slices(p, func(k mamba2Params, rows kernels.Rows, from, to int) { o.mamba2Convolve(d, k, rows, from, to) })
+			o.mamba2Slices(p, func(k mamba2Scan, rows kernels.Rows, from, to int) { o.mamba2Convolve(d, k, rows, from, to) })
 		},
 		func(kernels.Ops) {
 			o := r.dev.ops
-			o.mamba2Slices(p, func(k mamba2Params, rows kernels.Rows, _, _ int) { o.mamba2Recur(d, k, rows) })
+			o.mamba2Slices(p, func(k mamba2Scan, rows kernels.Rows, _, _ int) { o.mamba2Recur(d, k, rows) })
 		},
 		func(kernels.Ops) { r.dev.ops.mamba2ScanNorm(p) },
 	}
@@ -104,20 +115,22 @@ func (r *scanRig) delta(d kernels.DeltaDims, count, n int) scanCase {
 	}
 	p.Rows, p.Cursors = r.scanRows(count, n)
 	state := float64(d.Values() * d.KeyDim)
+	cut := p
+	cut.Rows, cut.State = r.middle(p.Rows, p.State, d.Taps)
 	c := scanCase{
-		op:    func(o kernels.Ops) { o.DeltaScan(p) },
+		op: func(o kernels.Ops) { o.DeltaScan(p) }, cut: func(o kernels.Ops) { o.DeltaScan(cut) },
 		bytes: 2*float64(tokens)*float64(d.Conv()+2*d.Values()+2*d.ValueHeads) + 8*state*float64(count),
 		flops: float64(tokens) * (6*state + scanChunk*float64(2*d.Values()+2*d.Keys())),
 		out:   p.Out.Buf, blocks: p.State.Blocks,
 	}
-	part := func(f func(k deltaParams, rows kernels.Rows, from, to int)) func(kernels.Ops) {
+	part := func(f func(k deltaScan, rows kernels.Rows, from, to int)) func(kernels.Ops) {
 		return func(kernels.Ops) { r.dev.ops.deltaSlices(p, f) }
 	}
 	o := r.dev.ops
 	c.parts = []func(kernels.Ops){
-		part(func(k deltaParams, rows kernels.Rows, from, to int) { o.deltaConvolve(d, k, rows, from, to) }),
-		part(func(k deltaParams, rows kernels.Rows, from, to int) { o.deltaPrepare(d, k, rows, from, to) }),
-		part(func(k deltaParams, rows kernels.Rows, _, _ int) {
+		part(func(k deltaScan, rows kernels.Rows, from, to int) { o.deltaConvolve(d, k, rows, from, to) }),
+		part(func(k deltaScan, rows kernels.Rows, from, to int) { o.deltaPrepare(d, k, rows, from, to) }),
+		part(func(k deltaScan, rows kernels.Rows, _, _ int) {
 			o.deltaRecur(d, k, rows)
 		}),
 		func(kernels.Ops) { o.deltaNorm(p) },
@@ -159,7 +172,7 @@ func (r *scanRig) report(name string, make func() scanCase) {
 	for _, part := range c.parts {
 		fmt.Printf(" %.1f", r.seconds(3, part)*1e6)
 	}
-	fmt.Println()
+	fmt.Printf("; cut once %.1f us\n", r.seconds(5, c.cut)*1e6)
 	// Chunks and walk round apart: outputs and operands to 2^-8 (bfloat16), GDN's corrections to 2^-11 in another order.
 	if !(outError < 1e-2 && stateError < 2e-3) {
 		r.Errorf("%s: outputs of chunks and walk are %.2g apart, states %.2g", name, outError, stateError)

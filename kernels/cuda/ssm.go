@@ -16,6 +16,7 @@ type ssmKernels struct {
 	mamba2  mamba2Kernels
 	delta   deltaKernels
 	tail    driver.Function // the raw rows behind a scan
+	cutTail driver.Function // the same in front of its cuts
 	scratch kernels.Buffer  // what the convolution hands to the step kernel
 	scans   scanKernels
 	choices choices
@@ -39,7 +40,7 @@ const (
 func (k *ssmKernels) load(l *loader) error {
 	l.open("mamba2")
 	k.mamba2.walk, k.mamba2.norm, k.mamba2.normWide = l.active("mamba2_walk", 0), l.active("mamba2_norm", 0), l.active("mamba2_norm_wide", 0)
-	k.tail = l.active("conv_tail", 0)
+	k.tail, k.cutTail = l.active("conv_tail", 0), l.active("cut_tail", 0)
 	l.open("delta")
 	k.delta.walk = l.active("delta_walk", 0)
 	if l.dev.act != kernels.BF16 {
@@ -338,7 +339,9 @@ type tailParams struct {
 	cols, taps int32
 }
 
-// convTail writes the raw rows that the next token's convolution needs.
+// convTail writes the raw rows that the next token's convolution needs: of cuts first, for they lie partly in the ring.
 func (o *ops) convTail(r kernels.Rows, c kernels.Cursors, s kernels.State, fresh kernels.Mat, cols, taps int) {
-	launch(o, o.ssm.tail, grid(ceil(cols, 256), r.Count, 1, 256), tailParams{rowsOf(r), cursorsOf(c), replayOf(s, r, kernels.CheckpointLayout{}), matOf(fresh), int32(cols), int32(taps)})
+	p := tailParams{rowsOf(r), cursorsOf(c), replayOf(s, r, kernels.CheckpointLayout{}), matOf(fresh), int32(cols), int32(taps)}
+	launch(o, o.ssm.cutTail, grid(ceil(cols, 256), r.Count, r.Cuts.PerRow, 256), cutTail{p, scanCuts(r, s)})
+	launch(o, o.ssm.tail, grid(ceil(cols, 256), r.Count, 1, 256), p)
 }

@@ -167,7 +167,7 @@ func (o *ops) deltaInputs(p kernels.Delta, mode int32) {
 // deltaWalk runs the recurrence token by token, with the gated norm.
 func (o *ops) deltaWalk(p kernels.Delta, mode int32) {
 	walkable(p.Dims.KeyDim, p.Dims.ValueDim)
-	launch(o, o.ssm.delta.walk, grid(p.Dims.ValueHeads, p.Rows.Count, 1, walkBlock), deltaOf(p, mode))
+	launch(o, o.ssm.delta.walk, grid(p.Dims.ValueHeads, p.Rows.Count, 1, walkBlock), deltaScanOf(p, mode))
 }
 
 // deltaWhole does a step in one kernel.

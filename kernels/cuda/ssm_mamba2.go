@@ -163,7 +163,7 @@ func (o *ops) mamba2Inputs(p kernels.Mamba2, mode int32) {
 // mamba2Walk runs the recurrence token by token.
 func (o *ops) mamba2Walk(p kernels.Mamba2, mode int32) {
 	walkable(p.Dims.HeadDim, p.Dims.State)
-	launch(o, o.ssm.mamba2.walk, grid(p.Dims.Heads, p.Rows.Count, 1, walkBlock), mamba2Of(p, mode))
+	launch(o, o.ssm.mamba2.walk, grid(p.Dims.Heads, p.Rows.Count, 1, walkBlock), mamba2ScanOf(p, mode))
 }
 
 // mamba2Way is how a step is done: in one kernel only where a cluster of blocks can have a group's heads, for the norm.

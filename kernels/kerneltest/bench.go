@@ -64,11 +64,13 @@ type array struct {
 	mutable []span        // what a program may change; all else must stay
 }
 
-// entry is element i of an array of i32.
-func (a *array) entry(i int) *array {
+// entry is element i of an array of i32, entries are n from i on.
+func (a *array) entry(i int) *array { return a.entries(i, 1) }
+
+func (a *array) entries(i, n int) *array {
 	c := *a
 	for s := range sides {
-		c.buf[s] = a.buf[s].Slice(int64(4*i), 4)
+		c.buf[s] = a.buf[s].Slice(int64(4*i), int64(4*n))
 	}
 	return &c
 }

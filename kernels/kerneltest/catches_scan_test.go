@@ -44,6 +44,34 @@ func scanPlants() []plant {
 	}
 }
 
+// cutPlants are errors of what a scan leaves at cuts.
+func cutPlants() []plant {
+	const m, d = "mamba2 {4 8 16 2 4}", "delta {2 4 8 16 4}"
+	return []plant{
+		{"no cuts", m + " cuts", "blocks", onMamba2Scan(func(o kernels.Ops, p kernels.Mamba2) { p.Rows.Cuts.PerRow = 0; o.Mamba2Scan(p) })},
+		{"cuts a token late", d + " cuts", "blocks", onDeltaScan(func(o kernels.Ops, p kernels.Delta) {
+			undo(o, p.Rows.Cuts.Place, func() {
+				places := ints(fetch(o, p.Rows.Cuts.Place))
+				for i, block := range ints(fetch(o, p.Rows.Cuts.Block)) {
+					if block >= 0 {
+						places[i]++
+					}
+				}
+				o.Upload(p.Rows.Cuts.Place, intBytes(places))
+				o.DeltaScan(p)
+			})
+		})},
+		{"no raw rows", m + " cuts", "raw tail", onMamba2Scan(func(o kernels.Ops, p kernels.Mamba2) { undo(o, p.State.Tails, func() { o.Mamba2Scan(p) }) })},
+		{"a raw row twice", d + " split at cuts", "what goes on from a cut", onDeltaScan(func(o kernels.Ops, p kernels.Delta) {
+			o.DeltaScan(p)
+			row := int64(p.Dims.Conv() * 4)
+			for at := int64(0); p.Rows.Cuts.PerRow > 0 && at < p.State.Tails.Size; at += p.State.TailStride {
+				o.Copy(p.State.Tails.Slice(at+2*row, row), p.State.Tails.Slice(at+row, row))
+			}
+		})},
+	}
+}
+
 // editBlocks changes the values of every block's float16 state.
 func editBlocks(o kernels.Ops, p kernels.Delta, edit func(block []byte)) {
 	state := kernels.DeltaCheckpoint(p.Dims, p.State.Precision).HP
@@ -61,5 +89,8 @@ func TestSuiteCatchesPlantedErrorsOfScans(t *testing.T) {
 			p.caught(t, func(f faulty) kernels.Device { return f })
 			p.caught(t, func(f faulty) kernels.Device { return faultyHalved{f} })
 		})
+	}
+	for _, p := range cutPlants() {
+		t.Run(p.name, func(t *testing.T) { p.caught(t, func(f faulty) kernels.Device { return f }) })
 	}
 }

@@ -15,6 +15,10 @@ type piece struct {
 	dtype kernels.DType
 }
 
+func (p piece) buffer(s side) kernels.Buffer {
+	return p.buf[s].Slice(int64(p.from), int64(p.to-p.from))
+}
+
 func (p piece) on(s side) []float64 { return decode(p.dtype, p.after[s][p.from:p.to]) }
 
 // tolerance is the floor of an error in units of 2^-24 (half a unit in the last place of float32) of the largest, and of

@@ -69,6 +69,9 @@ func (k *batch) only(i int) *batch {
 	one.rows = k.rows[i : i+1]
 	one.first, one.tokens = k.rows[i].first, max(k.t, k.rows[i].n)
 	one.slot, one.n, one.start = k.slot.entry(i), k.n.entry(i), k.start.entry(i)
+	if one.cuts = len(one.rows[0].cuts); one.cuts > 0 {
+		one.place, one.block = k.place.entries(i*k.cuts, one.cuts), k.block.entries(i*k.cuts, one.cuts)
+	}
 	return &one
 }
 

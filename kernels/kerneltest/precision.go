@@ -54,6 +54,7 @@ func precisionCases(short bool) []testcase {
 			add(k.name+" scan", func(b *bench) { scanCase(b, k, kernels.Window{L: 8, T: 4}, []int{1, 3, 0, 65, 31}) })
 			add(k.name+" scratch", func(b *bench) { scratchCase(b, k, false) })
 			add(k.name+" fold and scratch", func(b *bench) { scratchCase(b, k, true) })
+			add(k.name+" cuts", func(b *bench) { cutEndCase(b, k, kernels.Window{L: 8, T: 3}) })
 			add(k.name+" placement", func(b *bench) { placementCase(b, k) })
 			add(k.name+" scan placement", func(b *bench) { scanPlacementCase(b, k) })
 			add(k.name+" walk", func(b *bench) { newWalk(b, k, kernels.Window{L: 8, T: 3}).run(20) })

@@ -105,8 +105,10 @@ func ssmCases(short bool) []testcase {
 		add(k.name+" fold", func(b *bench) { foldCase(b, k, w) })
 		add(k.name+" scan", func(b *bench) { scanCase(b, k, w, []int{1, 2, 3, 0, 4, 63, 65, 31}) })
 		add(k.name+" scan wide", func(b *bench) { b.wide = true; scanCase(b, k, w, []int{5, 17}) })
+		add(k.name+" cuts", func(b *bench) { cutCase(b, k, w) })
 		if !short {
 			add(k.name+" split", func(b *bench) { splitCase(b, k, 70, []int{2, 33, 65}) })
+			add(k.name+" split at cuts", func(b *bench) { cutSplitCase(b, k) })
 		}
 	}
 	list = append(list, releasedCases(short)...)
@@ -130,10 +132,13 @@ func releasedCases(short bool) []testcase {
 			testcase{k.name + " scan", func(b *bench) {
 				scanCase(b, k, kernels.Window{L: 16, T: 4}, []int{64, 1, 129, 31, 2, 0, 65, 300, 3, 63})
 			}},
+			testcase{k.name + " cuts", func(b *bench) { cutCase(b, k, kernels.Window{L: 16, T: 4}) }},
 			testcase{k.name + " fold and scan", func(b *bench) { foldScanCase(b, k) }},
 			testcase{k.name + " scan placement", func(b *bench) { scanPlacementCase(b, k) }})
 		if !short {
-			list = append(list, testcase{k.name + " split", func(b *bench) { splitCase(b, k, 200, []int{1, 64, 130}) }})
+			list = append(list,
+				testcase{k.name + " split", func(b *bench) { splitCase(b, k, 200, []int{1, 64, 130}) }},
+				testcase{k.name + " split at cuts", func(b *bench) { cutSplitCase(b, k) }})
 		}
 	}
 	for _, k := range kinds {
@@ -301,10 +306,17 @@ func scanCase(b *bench, k layerKind, w kernels.Window, lengths []int) {
 	p.compareScan(rows)
 }
 
-// allowScan lets a scan write its blocks, scratch blocks and convolution rings.
+// allowScan lets a scan write its blocks, scratch blocks and convolution rings, and what it leaves at cuts.
 func (p *ssmPool) allowScan(rows []ssmRow) {
 	p.rings.fixed()
 	p.blocks.fixed()
+	cuts, tails := p.cuts(rows)
+	for _, block := range cuts {
+		p.blocks.mutable = append(p.blocks.mutable, p.blockPiece(block).span)
+	}
+	for _, t := range tails {
+		p.tails.mutable = append(p.tails.mutable, t.span)
+	}
 	for _, r := range rows {
 		if r.n == 0 {
 			continue
@@ -320,11 +332,28 @@ func (p *ssmPool) allowScan(rows []ssmRow) {
 	}
 }
 
-// compareScan compares the final blocks and the raw rows that the next token's convolution needs.
+// cuts is the blocks and the raw rows of the cuts that there are.
+func (p *ssmPool) cuts(rows []ssmRow) (blocks []int, tails []piece) {
+	most := mostCuts(rows)
+	for i, r := range rows {
+		for j, c := range r.cuts {
+			if c.place > r.n {
+				continue
+			}
+			blocks = append(blocks, c.block)
+			for t := range p.kind.taps() - 1 {
+				tails = append(tails, p.tail(i*most+j, t))
+			}
+		}
+	}
+	return blocks, tails
+}
+
+// compareScan compares the final blocks, the raw rows that the next token's convolution needs, and both at cuts.
 func (p *ssmPool) compareScan(rows []ssmRow) {
 	p.b.Helper()
-	var blocks []int
-	var scratch, tails []piece
+	var scratch []piece
+	blocks, tails := p.cuts(rows)
 	for _, r := range rows {
 		if r.n == 0 {
 			continue

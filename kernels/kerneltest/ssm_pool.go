@@ -18,7 +18,11 @@ type ssmRow struct {
 
 	scratch int   // scratch block, 0 for none
 	stage   int32 // kernels.Resume, kernels.Publish
+	cuts    []cut
 }
+
+// cut is a place in a row at which its state goes into a block.
+type cut struct{ place, block int }
 
 // publishes reports whether a scan of the row ends in block dst.
 func (r ssmRow) publishes() bool { return r.scratch == 0 || r.stage&kernels.Publish != 0 }
@@ -43,6 +47,7 @@ type ssmPool struct {
 	ringStride    int
 	blocks, rings *array
 	scratch       *array    // float32 states of scratchBlocks blocks
+	tails         *array    // of cuts, allocated by batch.addCuts
 	cursor        [4]*array // Origin, H, Src, Dst
 }
 
@@ -75,7 +80,23 @@ func (p *ssmPool) state(s side) kernels.State {
 	if p.scratch != nil {
 		state.Scratch, state.ScratchStride = p.scratch.buf[s], int64(4*(p.kind.block()+16))
 	}
+	if p.tails != nil {
+		state.Tails, state.TailStride = p.tails.buf[s], int64(p.tailStride())
+	}
 	return state
+}
+
+// tailStride is a little more than the raw rows of a cut take.
+func (p *ssmPool) tailStride() int {
+	return (p.kind.taps()-1)*p.layout.Conv.Cols*p.layout.Conv.DType.Size()&^3 + 16
+}
+
+// tail is raw row i of entry number cut of a launch.
+func (p *ssmPool) tail(cut, i int) piece {
+	f := p.layout.Conv
+	size := f.Cols * f.DType.Size()
+	from := cut*p.tailStride() + i*size
+	return piece{p.tails, span{from, from + size}, f.DType}
 }
 
 func (p *ssmPool) cursors(s side) kernels.Cursors {
@@ -99,6 +120,11 @@ func (p *ssmPool) blockPiece(block int) piece {
 func (p *ssmPool) scratchPiece(block int) piece {
 	from := 4 * block * (p.kind.block() + 16)
 	return piece{p.scratch, span{from, from + 4*p.kind.block()}, kernels.F32}
+}
+
+// block is all of a block as a buffer.
+func (p *ssmPool) block(s side, block int) kernels.Buffer {
+	return p.blocks.buf[s].Slice(int64(block*p.blockStride), int64(p.blockStride))
 }
 
 // fill writes the cursors, committed records, convolution history and source blocks of the rows; dst blocks too where
@@ -189,6 +215,8 @@ type batch struct {
 	first, tokens  int
 	slot, n, start *array
 	scratch, stage *array // where a row has a scratch block
+	cuts           int    // most cuts of a row
+	place, block   *array // of cuts
 	in             []matrix
 	out            matrix
 }
@@ -206,6 +234,7 @@ func newBatch(p *ssmPool, rows []ssmRow, t, first int) *batch {
 	b, all := p.b, first+k.tokens+1
 	k.slot, k.n, k.start = b.ints("slot", slot...), b.ints("n", n...), b.ints("start", start...)
 	k.addScratch()
+	k.addCuts()
 	for i, cols := range p.kind.inputs() {
 		k.in = append(k.in, b.matrix("in "+strconv.Itoa(i), all, cols, k.tokensOf(i, all, cols)))
 	}
@@ -231,6 +260,32 @@ func (k *batch) addScratch() {
 	}
 }
 
+// addCuts says where rows are cut, if any is: behind its cuts a row has entries that are none.
+func (k *batch) addCuts() {
+	var place, block []int
+	if k.cuts = mostCuts(k.rows); k.cuts == 0 {
+		return
+	}
+	for i, r := range k.rows {
+		for _, c := range r.cuts {
+			place, block = append(place, c.place), append(block, c.block)
+		}
+		for j := len(r.cuts); j < k.cuts; j++ {
+			place, block = append(place, []int{-1, 0, r.n + 1, 1 << 30}[(i+j)%4]), append(block, -1)
+		}
+	}
+	k.place, k.block = k.pool.b.ints("places of cuts", place...), k.pool.b.ints("blocks of cuts", block...)
+	k.pool.tails = k.pool.b.array("tails of cuts", bytes.Repeat([]byte{0xff}, len(place)*k.pool.tailStride()))
+}
+
+func mostCuts(rows []ssmRow) int {
+	most := 0
+	for _, r := range rows {
+		most = max(most, len(r.cuts))
+	}
+	return most
+}
+
 // tokensOf is the numbers of projection i: those of a row by its seed, NaN elsewhere.
 func (k *batch) tokensOf(i, rows, cols int) []float32 {
 	v := nans(rows * cols)
@@ -251,6 +306,9 @@ func (k *batch) kernelRows(s side) kernels.Rows {
 	}
 	if k.scratch != nil {
 		r.Scratch, r.Stage = k.scratch.buf[s], k.stage.buf[s]
+	}
+	if k.cuts > 0 {
+		r.Cuts = kernels.Cuts{PerRow: k.cuts, Place: k.place.buf[s], Block: k.block.buf[s]}
 	}
 	return r
 }

@@ -130,6 +130,7 @@ func (m delta[F]) run(s sequence, state []F, record func(token int, r deltaToken
 		q, r := m.update(state, conv, m.b.get(t), m.a.get(t))
 		record(token, r)
 		m.out.put(t, m.output(state, q, m.z.get(t)))
+		m.keepCuts(h, j+1, m.Dims.Taps, state)
 	}
 	h.keep()
 }

@@ -101,6 +101,7 @@ func (m mamba2[F]) run(s sequence, state []F, record func(token int, r mamba2Tok
 		record(token, r)
 		m.update(state, r)
 		m.out.put(s.first+j, m.output(state, r, c, m.z.get(s.first+j)))
+		m.keepCuts(h, j+1, m.Dims.Taps, state)
 	}
 	h.keep()
 }

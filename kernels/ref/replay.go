@@ -10,12 +10,12 @@ import (
 // layer is an SSM layer's memory.
 type layer[F real] struct {
 	kernels.State
-	blocks, rings, scratch []byte
-	checkpoint             kernels.CheckpointLayout
+	blocks, rings, scratch, tails []byte
+	checkpoint                    kernels.CheckpointLayout
 }
 
 func (o ops[F]) layer(s kernels.State, c kernels.CheckpointLayout) layer[F] {
-	return layer[F]{s, o.bytes(s.Blocks), o.bytes(s.Rings), o.bytes(s.Scratch), c}
+	return layer[F]{s, o.bytes(s.Blocks), o.bytes(s.Rings), o.bytes(s.Scratch), o.bytes(s.Tails), c}
 }
 
 // ring is one array of a slot's ring region.
@@ -89,6 +89,22 @@ func (h history[F]) keep() {
 	slices.Reverse(rows)
 	for i, x := range rows {
 		h.at(end - 1 - i).store(x)
+	}
+}
+
+// keepCuts stores state and raw rows of the cuts behind the first n tokens of the row.
+func (l layer[F]) keepCuts(h history[F], n, taps int, state []F) {
+	for _, c := range h.cuts {
+		if c.place != n {
+			continue
+		}
+		end, size := h.position()+n, h.Cols*h.DType.Size()
+		l.store(int32(c.block), state, end)
+		for i := range taps - 1 {
+			from := int64(c.index)*l.TailStride + int64(i*size)
+			to := row[F]{values{h.DType, l.tails[from : from+int64(size)]}}
+			to.store(h.raw(end - taps + 1 + i))
+		}
 	}
 }
 

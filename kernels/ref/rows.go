@@ -8,8 +8,12 @@ type sequence struct {
 	pad            int // tokens behind n that belong to the row and do not count
 	scratch        int // scratch block, -1 for none
 	stage          int32
+	cuts           []cut
 	kernels.Cursor
 }
+
+// cut is entry number index of kernels.Cuts: behind place tokens of the row the state goes into a block.
+type cut struct{ index, place, block int }
 
 // position is the absolute index of the row's first token.
 func (s sequence) position() int { return int(s.Origin) + int(s.H) }
@@ -17,6 +21,7 @@ func (s sequence) position() int { return int(s.Origin) + int(s.H) }
 // sequences resolves the rows of a launch.
 func (o ops[F]) sequences(r kernels.Rows, c kernels.Cursors) []sequence {
 	slot, n, start, scratch, stage := o.ints(r.Slot), o.ints(r.N), o.ints(r.Start), o.ints(r.Scratch), o.ints(r.Stage)
+	places, blocks := o.ints(r.Cuts.Place), o.ints(r.Cuts.Block)
 	list := make([]sequence, r.Count)
 	for i := range list {
 		s := sequence{slot: slot.at(i), n: n.at(i), scratch: -1}
@@ -27,6 +32,10 @@ func (o ops[F]) sequences(r kernels.Rows, c kernels.Cursors) []sequence {
 			s.first, s.pad = r.First+i*r.T, r.T-s.n
 		} else {
 			s.first = start.at(i)
+		}
+		for j := range r.Cuts.PerRow {
+			at := i*r.Cuts.PerRow + j
+			s.cuts = append(s.cuts, cut{at, places.at(at), blocks.at(at)})
 		}
 		s.Cursor = o.cursor(c, s.slot)
 		list[i] = s

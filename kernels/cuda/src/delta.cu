@@ -1,5 +1,6 @@
 // Gated DeltaNet for any shape: the recurrence token by token, state in registers, a block a value head, gated norm at
 // the end of each chunk of tokens.
+#include "cuts.cuh"
 #include "delta.cuh"
 
 namespace {
@@ -166,7 +167,7 @@ __device__ void carry_on(HeadState& state, Chunk& chunk, const Delta& p, const S
 }
 
 template <typename A>
-__device__ void walk(const Delta& p) {
+__device__ void walk(const WithCuts<Delta>& p) {
   pdl_begin();
   int head = blockIdx.x;
   Sequence s = sequence(p.rows, p.cursors, blockIdx.y);
@@ -175,6 +176,7 @@ __device__ void walk(const Delta& p) {
   __shared__ Chunk chunk;
   const Place place(p.state, blockIdx.y);
   const bool flush = p.mode == STEP && flushes(p.state, s);
+  Stops stops(p.cuts, s, blockIdx.y, p.mode, flush && !p.state.two);
   HeadState state;
   if (p.mode == FOLD) {
     carry_on<A>(state, chunk, p, s, head);
@@ -192,11 +194,11 @@ __device__ void walk(const Delta& p) {
     fill<A>(chunk, p, s, head, from, to, false);
     __syncthreads();
     for (int i = from; i < to; i++) {
-      if (flush && i == s.h && !p.state.two) state.keep(p.state, s.dst, head, s.position());
       if (i < s.h)
         replay(state, chunk, p, i - from, false);
       else
         advance<A>(state, chunk, p, s, head, i, i - from);
+      if (i + 1 == stops.records) stops.keep(state, p, s, head);
     }
     __syncthreads();
     finish<A>(chunk, p, s, head, from, to);
@@ -209,5 +211,5 @@ __device__ void walk(const Delta& p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(PLAIN_THREADS) delta_walk_bf16(PARAMS(Delta, p)) { walk<bf16>(p); }
-extern "C" __global__ void __launch_bounds__(PLAIN_THREADS) delta_walk_f32(PARAMS(Delta, p)) { walk<float>(p); }
+extern "C" __global__ void __launch_bounds__(PLAIN_THREADS) delta_walk_bf16(PARAMS(WithCuts<Delta>, p)) { walk<bf16>(p); }
+extern "C" __global__ void __launch_bounds__(PLAIN_THREADS) delta_walk_f32(PARAMS(WithCuts<Delta>, p)) { walk<float>(p); }

@@ -37,7 +37,8 @@ __device__ __forceinline__ uint8_t* piece_of(const Delta& p, int tile, int chann
 
 // ---------------------------------------------------------------- convolution
 // q and k become unit vectors, k rounded as its record, q divided by sqrt(128). Sixteen lanes have a head.
-__device__ void convolve_scan(const Delta& p) {
+template <bool CUTS>
+__device__ __forceinline__ void convolve_scan(const WithCuts<Delta>& p) {
   auto pack = [&](int channel, float(&y)[8]) {
     const bool query = channel < p.keys(), key = !query && channel < 2 * p.keys();
     float f = 1.f;
@@ -58,7 +59,7 @@ __device__ void convolve_scan(const Delta& p) {
     }
     return make_uint4(w[0], w[1], w[2], w[3]);
   };
-  convolve_tile(p.rows, p.cursors, p.state, p.qkv, p.conv(), p.conv_w, 0, p.row0, p.row1, pack, [&](int tile, int channel) { return piece_of(p, tile, channel); });
+  convolve_tile<CUTS>(p.rows, p.cursors, p.cuts, p.state, p.qkv, p.conv(), p.conv_w, 0, p.row0, p.row1, pack, [&](int tile, int channel) { return piece_of(p, tile, channel); });
 }
 
 // ---------------------------------------------------------------- chunks without the state
@@ -160,13 +161,14 @@ __device__ __forceinline__ void store_column(uint8_t* to, const float (&x)[CHUNK
 }
 
 // A block a tile and two value heads of a key head.
-__device__ void prepare(const Delta& p) {
+template <bool CUTS>
+__device__ __forceinline__ void prepare(const WithCuts<Delta>& p) {
   extern __shared__ __align__(128) uint8_t smem[];
   Prepare& s = *reinterpret_cast<Prepare*>(smem);
   pdl_begin();
   const int tile = blockIdx.y, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, per = p.value_heads / p.key_heads, pairs_of = (per + 1) / 2;
   const int key_head = blockIdx.x / pairs_of, first = blockIdx.x % pairs_of * 2, count = min(2, per - first), head = key_head * per + first;
-  const Share k = tile_share(p.rows, p.cursors, tile, CHUNK, p.row0, p.row1);
+  const Share k = tile_share<CUTS>(p.rows, p.cursors, p.cuts, tile, p.row0, p.row1);
   const int n = k.to - k.from;
   if (n <= 0) return;
   if (threadIdx.x == 0) {
@@ -216,15 +218,18 @@ struct Sources {
   __device__ Sources(const Delta& p, int tile, int head, int column)
       : pair(piece_of(p, tile, p.keys() + head / (p.value_heads / p.key_heads) * KEYS)), matrices(tile_of(p, tile, head)), values(piece_of(p, tile, 2 * p.keys() + column)),
         sum(reinterpret_cast<const uint8_t*>(sum_of(p, tile, head))), pieces(p.conv() / 8 * PIECE), heads(p.value_heads) {}
-  // One thread asks for a chunk.
-  __device__ __forceinline__ void request(uint8_t* smem, int chunk) const {
+  // One thread asks for the chunk so many behind this one.
+  template <bool CUTS>
+  __device__ __forceinline__ void request(uint8_t* smem, const Chunks<CUTS, 2>& chunks, int chunk, int ahead) const {
+    const int tiles = CUTS ? chunks.tile(chunk, ahead) : chunk + ahead;  // told so, the compiler makes a loop that takes 2 % less
+    chunk += ahead;
     uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
     uint64_t* const barrier = reinterpret_cast<uint64_t*>(smem + H::BARRIERS) + (chunk & 1);
     mbar_expect(barrier, H::STAGE);
-    bulk_load(stage, pair + chunk * pieces, KEYS / 8 * PAIR, barrier);
-    bulk_load(stage + H::T, matrices + chunk * heads * TILE, TILE, barrier);
-    bulk_load(stage + H::V, values + chunk * pieces, H::COLS / 8 * PIECE, barrier);
-    bulk_load(stage + H::SUM, sum + chunk * heads * sizeof(Sum), sizeof(Sum), barrier);
+    bulk_load(stage, pair + tiles * pieces, KEYS / 8 * PAIR, barrier);
+    bulk_load(stage + H::T, matrices + tiles * heads * TILE, TILE, barrier);
+    bulk_load(stage + H::V, values + tiles * pieces, H::COLS / 8 * PIECE, barrier);
+    bulk_load(stage + H::SUM, sum + tiles * heads * sizeof(Sum), sizeof(Sum), barrier);
   }
 };
 
@@ -308,6 +313,14 @@ __device__ __forceinline__ void store_outputs(const float (&o)[8][4], uint8_t* p
   }
 }
 
+// The state into a block; to is the lane's place.
+__device__ __forceinline__ void store_state(const float (&s)[16][4], float* to) {
+#pragma unroll
+  for (int t = 0; t < 16; t++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) *reinterpret_cast<float2*>(to + half * 8 * KEYS + 8 * t) = make_float2(s[t][2 * half], s[t][2 * half + 1]);
+}
+
 // A lane of a warp that is done with a stage, whether it is the last of COUNT: then all of them are. The counter finds the
 // last, and the barrier, which is complete when that one asks, orders what the others read in front of what is copied next.
 template <int COUNT>
@@ -319,8 +332,8 @@ __device__ __forceinline__ bool last_of(int* calls, uint64_t* free, uint32_t pha
 }
 
 // Warpgroups do not wait for each other: the warp that is the last to be done with a stage asks for the chunk after next.
-template <class H>
-__device__ __forceinline__ void scan(const Delta& p) {
+template <class H, bool CUTS>
+__device__ __forceinline__ void scan(const WithCuts<Delta>& p) {
   extern __shared__ __align__(128) uint8_t smem[];
   pdl_begin();
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
@@ -333,12 +346,13 @@ __device__ __forceinline__ void scan(const Delta& p) {
 
   uint64_t *const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS), *const free = reinterpret_cast<uint64_t*>(smem + H::FREE);
   int* const done = reinterpret_cast<int*>(smem + H::DONE);
-  const Sources<H> sources(p, first_tile(p.rows, blockIdx.y, p.row0, CHUNK), head, column0);
+  Chunks<CUTS, 2> chunks(p.rows, p.cuts, k, blockIdx.y, p.row0);
+  const Sources<H> sources(p, chunks.first, head, column0);
   if (threadIdx.x == 0) {
     mbar_init(barriers, 1), mbar_init(barriers + 1, 1), mbar_init(free, H::WARPS), mbar_init(free + 1, H::WARPS), mbar_init_fence();
     done[0] = done[1] = 0;
-    sources.request(smem, 0);
-    if (k.from + CHUNK < k.to) sources.request(smem, 1);
+    sources.request(smem, chunks, 0, 0);
+    if (chunks.more(k.from, 1)) sources.request(smem, chunks, 0, 1);
   }
   float s[16][4];
   const float* const before = block_of(p.state, k.from > 0 || k.s.h > 0 ? k.s.dst : k.s.src) + place;
@@ -350,7 +364,7 @@ __device__ __forceinline__ void scan(const Delta& p) {
       s[t][2 * half] = v.x, s[t][2 * half + 1] = v.y;
     }
   __syncthreads();
-  for (int from = k.from, chunk = 0; from < k.to; from += CHUNK, chunk++) {
+  for (int from = k.from, chunk = 0; from < k.to; chunks.step(from), chunk++) {
     uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
     const uint32_t at = space + (chunk & 1) * H::STAGE;
     const Sum& sum = *reinterpret_cast<const Sum*>(stage + H::SUM);
@@ -385,23 +399,20 @@ __device__ __forceinline__ void scan(const Delta& p) {
     product_commit();
     product_wait<1>();
     pin(o), pin(plain);
-    store_outputs(o, stage + H::V + own, p.out, k.s.first + from, column, k.to - from, lane);
+    store_outputs(o, stage + H::V + own, p.out, k.s.first + from, column, chunks.end() - from, lane);
     product_wait<0>();
     pin(d), pin(decayed);
     const float decay = sum.since[CHUNK - 1];
     async_proxy_fence();  // outputs lay where a copy puts the next values
     __syncwarp();
-    if (lane == 0 && from + 2 * CHUNK < k.to && last_of<H::WARPS>(done + (chunk & 1), free + (chunk & 1), chunk >> 1 & 1)) sources.request(smem, chunk + 2);
+    if (lane == 0 && chunks.more(from, 2) && last_of<H::WARPS>(done + (chunk & 1), free + (chunk & 1), chunk >> 1 & 1)) sources.request(smem, chunks, chunk, 2);
 #pragma unroll
     for (int t = 0; t < 16; t++)
 #pragma unroll
       for (int e = 0; e < 4; e++) s[t][e] = fmaf(decay, s[t][e], d[t][e]);
+    if (const int block = chunks.block(); block >= 0) store_state(s, block_of(p.state, block) + place);
   }
-  float* const after = block_of(p.state, k.s.dst) + place;
-#pragma unroll
-  for (int t = 0; t < 16; t++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) *reinterpret_cast<float2*>(after + half * 8 * KEYS + 8 * t) = make_float2(s[t][2 * half], s[t][2 * half + 1]);
+  store_state(s, block_of(p.state, k.s.dst) + place);
 }
 
 // ---------------------------------------------------------------- norm
@@ -428,9 +439,13 @@ __device__ void norm(const Delta& p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(CONV_THREADS, 4) delta_scan_convolve(PARAMS(Delta, p)) { convolve_scan(p); }
-extern "C" __global__ void __launch_bounds__(PREPARE_THREADS, 4) delta_scan_prepare(PARAMS(Delta, p)) { prepare(p); }
+extern "C" __global__ void __launch_bounds__(CONV_THREADS, 4) delta_scan_convolve(PARAMS(WithCuts<Delta>, p)) { convolve_scan<false>(p); }
+extern "C" __global__ void __launch_bounds__(CONV_THREADS, 4) delta_scan_convolve_cuts(PARAMS(WithCuts<Delta>, p)) { convolve_scan<true>(p); }
+extern "C" __global__ void __launch_bounds__(PREPARE_THREADS, 4) delta_scan_prepare(PARAMS(WithCuts<Delta>, p)) { prepare<false>(p); }
+extern "C" __global__ void __launch_bounds__(PREPARE_THREADS, 4) delta_scan_prepare_cuts(PARAMS(WithCuts<Delta>, p)) { prepare<true>(p); }
 // delta_scan_N: N warpgroups a block.
-extern "C" __global__ void __launch_bounds__(128, 1) delta_scan_1(PARAMS(Delta, p)) { scan<Shape<1>>(p); }
-extern "C" __global__ void __launch_bounds__(256, 1) delta_scan_2(PARAMS(Delta, p)) { scan<Shape<2>>(p); }
+extern "C" __global__ void __launch_bounds__(128, 1) delta_scan_1(PARAMS(WithCuts<Delta>, p)) { scan<Shape<1>, false>(p); }
+extern "C" __global__ void __launch_bounds__(256, 1) delta_scan_2(PARAMS(WithCuts<Delta>, p)) { scan<Shape<2>, false>(p); }
+extern "C" __global__ void __launch_bounds__(128, 1) delta_scan_1_cuts(PARAMS(WithCuts<Delta>, p)) { scan<Shape<1>, true>(p); }
+extern "C" __global__ void __launch_bounds__(256, 1) delta_scan_2_cuts(PARAMS(WithCuts<Delta>, p)) { scan<Shape<2>, true>(p); }
 extern "C" __global__ void __launch_bounds__(128) delta_scan_norm(PARAMS(Delta, p)) { norm(p); }

@@ -1,4 +1,5 @@
 // Mamba-2 for any shape: the recurrence token by token, state in registers, a block a head; and the gated norm.
+#include "cuts.cuh"
 #include "mamba2.cuh"
 
 namespace {
@@ -50,7 +51,7 @@ __device__ void fill(Chunk& chunk, const Mamba2& p, const Sequence& s, int head,
 }
 
 template <typename A>
-__device__ void walk(const Mamba2& p) {
+__device__ void walk(const WithCuts<Mamba2>& p) {
   pdl_wait();
   pdl_trigger();  // only now: the norm reads gates before its wait
   int head = blockIdx.x;
@@ -59,6 +60,7 @@ __device__ void walk(const Mamba2& p) {
   __shared__ Chunk chunk;
   const Place place(p.state, blockIdx.y);
   const bool flush = p.mode == STEP && flushes(p.state, s);
+  Stops stops(p.cuts, s, blockIdx.y, p.mode, flush);
   HeadState state;
   if (p.mode == SCAN)
     place.start_scan(state, p.state, s, head);
@@ -72,7 +74,6 @@ __device__ void walk(const Mamba2& p) {
     fill<A>(chunk, p, s, head, from, to);
     __syncthreads();
     for (int i = from; i < to; i++) {
-      if (flush && i == s.h) state.keep(p.state, s.dst, head, s.position());
       float b[PLAIN_KEYS], c[PLAIN_KEYS], dt = chunk.dt[i - from], decay = expf(dt * a);
       load_keys(chunk.b[i - from], b);
       load_keys(chunk.c[i - from], c);
@@ -87,6 +88,7 @@ __device__ void walk(const Mamba2& p) {
         float y = dot_keys(state.s[r], c);
         if (threadIdx.x % 8 == 0 && row < p.dim) row_of<A>(p.out, s.first + i - s.h)[head * p.dim + row] = narrow<A>(fmaf(skip, x, y));
       }
+      if (i + 1 == stops.records) stops.keep(state, p, s, head);
     }
   }
   if (p.mode != STEP) place.end(state, p.state, s, head, p.mode == SCAN);
@@ -133,11 +135,13 @@ __device__ void gated_norm(const Mamba2& p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(PLAIN_THREADS) mamba2_walk_bf16(PARAMS(Mamba2, p)) { walk<bf16>(p); }
-extern "C" __global__ void __launch_bounds__(PLAIN_THREADS) mamba2_walk_f32(PARAMS(Mamba2, p)) { walk<float>(p); }
+extern "C" __global__ void __launch_bounds__(PLAIN_THREADS) mamba2_walk_bf16(PARAMS(WithCuts<Mamba2>, p)) { walk<bf16>(p); }
+extern "C" __global__ void __launch_bounds__(PLAIN_THREADS) mamba2_walk_f32(PARAMS(WithCuts<Mamba2>, p)) { walk<float>(p); }
 extern "C" __global__ void __launch_bounds__(128) mamba2_norm_bf16(PARAMS(Mamba2, p)) { gated_norm<bf16, false>(p); }
 extern "C" __global__ void __launch_bounds__(128) mamba2_norm_f32(PARAMS(Mamba2, p)) { gated_norm<float, false>(p); }
 extern "C" __global__ void __launch_bounds__(128) mamba2_norm_wide_bf16(PARAMS(Mamba2, p)) { gated_norm<bf16, true>(p); }
 extern "C" __global__ void __launch_bounds__(128) mamba2_norm_wide_f32(PARAMS(Mamba2, p)) { gated_norm<float, true>(p); }
 extern "C" __global__ void __launch_bounds__(256) conv_tail_bf16(PARAMS(Tail, p)) { conv_tail<bf16>(p); }
 extern "C" __global__ void __launch_bounds__(256) conv_tail_f32(PARAMS(Tail, p)) { conv_tail<float>(p); }
+extern "C" __global__ void __launch_bounds__(256) cut_tail_bf16(PARAMS(WithCuts<Tail>, p)) { cut_tail<bf16>(p); }
+extern "C" __global__ void __launch_bounds__(256) cut_tail_f32(PARAMS(WithCuts<Tail>, p)) { cut_tail<float>(p); }

@@ -52,20 +52,22 @@ __device__ __forceinline__ void make_times(const Mamba2& p, Times* times, int to
 }
 
 // Blocks behind those of the convolution: the times of a tile, two heads a warp.
-__device__ void time_steps(const Mamba2& p, int block) {
+template <bool CUTS>
+__device__ __forceinline__ void time_steps(const WithCuts<Mamba2>& p, int block) {
   pdl_begin();
-  const Share k = tile_share(p.rows, p.cursors, blockIdx.y / 2, CHUNK, p.row0, p.row1);
+  const Share k = tile_share<CUTS>(p.rows, p.cursors, p.cuts, blockIdx.y / 2, p.row0, p.row1);
   if (k.from >= k.to) return;
   const int head0 = block * 16 + blockIdx.y % 2 * 8 + threadIdx.x / 32 * 2;
   for (int head = head0; head < min(head0 + 2, p.heads); head++)
     make_times(p, times_of(p, blockIdx.y / 2, head), k.s.first + k.from, k.to - k.from, head, threadIdx.x & 31);
 }
 
-__device__ void convolve_scan(const Mamba2& p) {
+template <bool CUTS>
+__device__ __forceinline__ void convolve_scan(const WithCuts<Mamba2>& p) {
   const int blocks = (p.conv() / 8 + CONV_THREADS - 1) / CONV_THREADS;
-  if ((int)blockIdx.x >= blocks) return time_steps(p, blockIdx.x - blocks);
-  convolve_tile(
-      p.rows, p.cursors, p.state, p.xbc, p.conv(), p.conv_w, p.conv_b, p.row0, p.row1,
+  if ((int)blockIdx.x >= blocks) return time_steps<CUTS>(p, blockIdx.x - blocks);
+  convolve_tile<CUTS>(
+      p.rows, p.cursors, p.cuts, p.state, p.xbc, p.conv(), p.conv_w, p.conv_b, p.row0, p.row1,
       [&](int, const float(&y)[8]) { return make_uint4(pack_bf16(y[0], y[1]), pack_bf16(y[2], y[3]), pack_bf16(y[4], y[5]), pack_bf16(y[6], y[7])); },
       [&](int tile, int channel) { return piece_of(p, tile, channel); });
 }
@@ -84,6 +86,9 @@ struct State {
       for (int t = 0; t < H::NT; t++)
 #pragma unroll
         for (int e = 0; e < 4; e++) use((8 * t + (e & 1)) * KEYS + 64 * m + (e >> 1) * 8, s[m][t][e]);
+  }
+  __device__ __forceinline__ void store(float* block) {
+    each([&](int i, float& x) { block[i] = x; });
   }
   // The two terms into shared memory, pieces of columns; at is the lane's address for stmatrix.
   __device__ __forceinline__ void publish(uint32_t at) const {
@@ -183,8 +188,8 @@ __device__ __forceinline__ void store_outputs(const uint32_t (&packed)[H::NT][2]
 
 // Products of a chunk run while the next chunk is on its way and threads weigh pairs and keys and write outputs. Barriers:
 // when the state's terms are there; when C and they have been read; when outputs are written.
-template <class H>
-__device__ __forceinline__ void scan(const Mamba2& p) {
+template <class H, bool CUTS>
+__device__ __forceinline__ void scan(const WithCuts<Mamba2>& p) {
   extern __shared__ __align__(128) uint8_t smem[];
   pdl_begin();
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3, rows = warp * 16;
@@ -199,35 +204,36 @@ __device__ __forceinline__ void scan(const Mamba2& p) {
   const int keys_at = (2 * warp + (lane >> 3 & 1)) * PIECE + (lane >> 4) * 128 + (lane & 7) * 16;
   State<H> state;
   uint64_t* const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS);  // of B and x of the two chunks, of C
-  // Of the next request, for the thread that asks.
-  const int tile = first_tile(p.rows, blockIdx.y, p.row0, CHUNK), step = tile_bytes(p);
+  // Of the next request, for the thread that asks; of the first one with cuts.
+  Chunks<CUTS, 1> chunks(p.rows, p.cuts, k, blockIdx.y, p.row0);
+  const int tile = chunks.first, step = tile_bytes(p);
   const uint8_t *next_keys = piece_of(p, tile, keys), *next_values = piece_of(p, tile, column), *next_queries = piece_of(p, tile, keys + p.bc());
   const uint8_t* next_times = reinterpret_cast<const uint8_t*>(times_of(p, tile, head));
-  auto request_values = [&](int chunk) {
-    const int s = chunk & 1;
+  auto request_values = [&](int chunk, int tile) {
+    const int s = chunk & 1, at = CUTS ? tile * step : 0;
     mbar_expect(barriers + s, H::KEY + H::VALUE + sizeof(Times));
-    bulk_load(smem + H::B + s * H::KEY, next_keys, H::KEY, barriers + s);
-    bulk_load(smem + H::X + s * H::VALUE, next_values, H::VALUE, barriers + s);
-    bulk_load(smem + H::TIMES + s * sizeof(Times), next_times, sizeof(Times), barriers + s);
-    next_keys += step, next_values += step, next_times += step;
+    bulk_load(smem + H::B + s * H::KEY, next_keys + at, H::KEY, barriers + s);
+    bulk_load(smem + H::X + s * H::VALUE, next_values + at, H::VALUE, barriers + s);
+    bulk_load(smem + H::TIMES + s * sizeof(Times), next_times + at, sizeof(Times), barriers + s);
+    if (!CUTS) next_keys += step, next_values += step, next_times += step;
   };
-  auto request_queries = [&] {
+  auto request_queries = [&](int tile) {
     mbar_expect(barriers + 2, H::KEY);
-    bulk_load(smem + H::C, next_queries, H::KEY, barriers + 2);
-    next_queries += step;
+    bulk_load(smem + H::C, next_queries + (CUTS ? tile * step : 0), H::KEY, barriers + 2);
+    if (!CUTS) next_queries += step;
   };
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < 3; i++) mbar_init(barriers + i, 1);
     mbar_init_fence();
-    request_values(0), request_queries();
+    request_values(0, 0), request_queries(0);
   }
   const float* const before = block_of(p.state, k.from > 0 || k.s.h > 0 ? k.s.dst : k.s.src) + place;
   state.each([&](int i, float& x) { x = before[i]; });
   state.publish(published);
-  for (int from = k.from, chunk = 0; from < k.to; from += CHUNK, chunk++) {
-    const bool more = from + CHUNK < k.to;
-    const Times& now = times[chunk & 1];
+  for (int from = k.from, chunk = 0; from < k.to; chunks.step(from), chunk++) {
+    const bool more = chunks.more(from, 1);
+    const Times& time = times[chunk & 1];
     const uint8_t* const x = smem + H::X + (chunk & 1) * H::VALUE;
     const uint32_t b = space + H::B + (chunk & 1) * H::KEY;
     async_proxy_fence();
@@ -241,26 +247,26 @@ __device__ __forceinline__ void scan(const Mamba2& p) {
     product_commit();
     read_state<H>(y, query, space + H::HIGH);
     product_commit();
-    if (more && threadIdx.x == 0) request_values(chunk + 1);
+    if (more && threadIdx.x == 0) request_values(chunk + 1, chunks.tile(chunk, 1));
     product_wait<1>();
     pin(pairs);
     uint32_t w[CHUNK / 16][4];
-    weigh_pairs(w, pairs, now, rows + g, c);
+    weigh_pairs(w, pairs, time, rows + g, c);
     product_wait<0>();
     pin(y), pin(query);
-    const float since[2] = {now.since[rows + g], now.since[rows + g + 8]};
+    const float since[2] = {time.since[rows + g], time.since[rows + g + 8]};
 #pragma unroll
     for (int t = 0; t < H::NT; t++)
 #pragma unroll
       for (int e = 0; e < 4; e++) y[t][e] *= since[e >> 1];
     __syncthreads();
-    if (more && threadIdx.x == 0) request_queries();
+    if (more && threadIdx.x == 0) request_queries(chunks.tile(chunk, 1));
     product_fence();
     over_tokens<H>(y, w, smem_addr(x), true);
     product_commit();
     float d[H::NT][4];
     uint32_t high[CHUNK / 16][4], low[CHUNK / 16][4];
-    const float decay = now.since[CHUNK - 1];
+    const float decay = time.since[CHUNK - 1];
     auto grow = [&] {
       product_fence();
       over_tokens<H>(d, low, smem_addr(x), false);
@@ -275,22 +281,22 @@ __device__ __forceinline__ void scan(const Mamba2& p) {
 #pragma unroll
         for (int e = 0; e < 4; e++) state.s[m][t][e] = fmaf(decay, state.s[m][t][e], d[t][e]);
     };
-    weigh_keys(high, low, b + keys_at, now, c);
+    weigh_keys(high, low, b + keys_at, time, c);
     grow();
     product_wait<1>();
     pin(w), pin(y);
     uint32_t packed[H::NT][2];
     skipped<H>(packed, y, x + (rows + g) * 16 + c * 4, skip);
-    store_outputs<H>(packed, smem + H::LOW + rows * H::ROW, p.out, k.s.first + from + rows, column, k.to - from - rows, lane);
+    store_outputs<H>(packed, smem + H::LOW + rows * H::ROW, p.out, k.s.first + from + rows, column, chunks.end() - from - rows, lane);
     fold(0);
-    weigh_keys(high, low, b + keys_at + 8 * PIECE, now, c);
+    weigh_keys(high, low, b + keys_at + 8 * PIECE, time, c);
     grow();
     fold(1);
     __syncthreads();
     state.publish(published);
+    if (const int block = chunks.block(); block >= 0) state.store(block_of(p.state, block) + place);
   }
-  float* const after = block_of(p.state, k.s.dst) + place;
-  state.each([&](int i, float& x) { after[i] = x; });
+  state.store(block_of(p.state, k.s.dst) + place);
 }
 
 // The norm, by group, of y silu(z); y is in out. A warp a group of NORM_TOKENS tokens, lanes have up to NORM_HELD pieces.
@@ -334,7 +340,10 @@ __device__ void norm(const Mamba2& p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(CONV_THREADS, 4) mamba2_scan_convolve(PARAMS(Mamba2, p)) { convolve_scan(p); }
-extern "C" __global__ void __launch_bounds__(128, 2) mamba2_scan_64(PARAMS(Mamba2, p)) { scan<Shape<64>>(p); }
-extern "C" __global__ void __launch_bounds__(128, 2) mamba2_scan_80(PARAMS(Mamba2, p)) { scan<Shape<80>>(p); }
+extern "C" __global__ void __launch_bounds__(CONV_THREADS, 4) mamba2_scan_convolve(PARAMS(WithCuts<Mamba2>, p)) { convolve_scan<false>(p); }
+extern "C" __global__ void __launch_bounds__(CONV_THREADS, 4) mamba2_scan_convolve_cuts(PARAMS(WithCuts<Mamba2>, p)) { convolve_scan<true>(p); }
+extern "C" __global__ void __launch_bounds__(128, 2) mamba2_scan_64(PARAMS(WithCuts<Mamba2>, p)) { scan<Shape<64>, false>(p); }
+extern "C" __global__ void __launch_bounds__(128, 2) mamba2_scan_80(PARAMS(WithCuts<Mamba2>, p)) { scan<Shape<80>, false>(p); }
+extern "C" __global__ void __launch_bounds__(128, 2) mamba2_scan_64_cuts(PARAMS(WithCuts<Mamba2>, p)) { scan<Shape<64>, true>(p); }
+extern "C" __global__ void __launch_bounds__(128, 2) mamba2_scan_80_cuts(PARAMS(WithCuts<Mamba2>, p)) { scan<Shape<80>, true>(p); }
 extern "C" __global__ void __launch_bounds__(NORM_THREADS) mamba2_scan_norm(PARAMS(Mamba2, p)) { norm(p); }

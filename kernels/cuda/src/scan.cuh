@@ -2,10 +2,12 @@
 // and running sums of log decays.
 //
 // A launch takes the tokens row0..row1 of the batch, so that scratch memory bounds it; a row that goes on from the launch
-// in front starts from block dst. A tile is CHUNK tokens of one row. Tile i of a row is number
-// first_tile + i, which no other row's tile has: rows lie packed, and every row begins a number of its own.
+// in front starts from block dst. Cuts divide a row into pieces, one more than a row can have cuts; those behind the last
+// cut that there is are empty. A tile is CHUNK tokens of one piece, or the rest of it. Tile i of a piece is number
+// first_tile + i, which no other piece's tile has: pieces lie packed, and every piece begins a number of its own.
 #pragma once
 #include "convolve.cuh"
+#include "cuts.cuh"
 
 constexpr int CHUNK = 64, CONV_TOKENS = 32, PIECE = CHUNK * 16;  // PIECE: bytes of eight channels of a tile
 constexpr float LOG2E = 1.44269504f;
@@ -27,14 +29,19 @@ __device__ __forceinline__ Share share_of(const Rows& rows, const Cursors& curso
   return k;
 }
 
-__device__ __forceinline__ int first_tile(const Rows& rows, int row, int row0, int size) { return max(at<int>(rows.start)[row] - row0, 0) / size + row; }
+// The first tile of a piece of a row that begins at token begin of the row. CUTS: whether rows of the launch are cut.
+template <bool CUTS>
+__device__ __forceinline__ int first_tile(const Rows& rows, const Cuts& cuts, int row, int row0, int piece = 0, int begin = 0) {
+  return max(at<int>(rows.start)[row] + begin - row0, 0) / CHUNK + (CUTS ? row * (1 + cuts.per_row) + piece : row);
+}
 
 // The row of a tile, if it exists.
-__device__ __forceinline__ int row_of_tile(const Rows& rows, int row0, int tile, int size) {
+template <bool CUTS>
+__device__ __forceinline__ int row_of_tile(const Rows& rows, const Cuts& cuts, int row0, int tile) {
   int low = 0, high = rows.count;
   while (high - low > 1) {
     int middle = (low + high) / 2;
-    if (first_tile(rows, middle, row0, size) <= tile)
+    if (first_tile<CUTS>(rows, cuts, middle, row0) <= tile)
       low = middle;
     else
       high = middle;
@@ -43,13 +50,87 @@ __device__ __forceinline__ int row_of_tile(const Rows& rows, int row0, int tile,
 }
 
 // The tokens of a tile: none if from >= to.
-__device__ __forceinline__ Share tile_share(const Rows& rows, const Cursors& cursors, int tile, int size, int row0, int row1) {
-  int row = row_of_tile(rows, row0, tile, size);
+template <bool CUTS>
+__device__ __forceinline__ Share tile_share(const Rows& rows, const Cursors& cursors, const Cuts& cuts, int tile, int row0, int row1) {
+  int row = row_of_tile<CUTS>(rows, cuts, row0, tile);
   Share k = share_of(rows, cursors, row, row0, row1);
-  k.from += (tile - first_tile(rows, row, row0, size)) * size;
-  k.to = min(k.to, k.from + size);
+  int first = first_tile<CUTS>(rows, cuts, row, row0);
+  for (int i = 0; CUTS && i < cuts.per_row; i++) {
+    const int cut = cuts.tokens(row, i, k.s.n), next = first_tile<CUTS>(rows, cuts, row, row0, i + 1, cut);
+    if (next > tile) {
+      k.to = min(k.to, cut);
+      break;
+    }
+    first = next, k.from = max(k.from, cut);
+  }
+  k.from += (tile - first) * CHUNK;
+  k.to = min(k.to, k.from + CHUNK);
   return k;
 }
+
+// The chunks of a row's share in order: a loop over the tokens from where they begin, and up to AHEAD chunks ahead of it.
+template <bool CUTS, int AHEAD>
+struct Chunks {
+  const Share& k;
+  int first;  // tile
+  __device__ __forceinline__ Chunks(const Rows& rows, const Cuts& cuts, const Share& k, int row, int row0) : k(k), first(first_tile<false>(rows, cuts, row, row0)) {}
+  __device__ __forceinline__ void step(int& from) { from += CHUNK; }
+  // The end of this chunk, or one behind it.
+  __device__ __forceinline__ int end() const { return k.to; }
+  // Whether there is a chunk so many behind this one, and its tile, counted from the first.
+  __device__ __forceinline__ bool more(int from, int ahead) const { return from + ahead * CHUNK < k.to; }
+  __device__ __forceinline__ int tile(int chunk, int ahead) const { return chunk + ahead; }
+  // The block for the state behind this chunk, or -1.
+  __device__ __forceinline__ int block() const { return -1; }
+};
+
+// The same of rows with cuts, where chunks end.
+template <int AHEAD>
+struct Chunks<true, AHEAD> {
+  struct Span {
+    int from, to, tile, piece, stop;  // the piece ends at token stop
+  };
+  const Rows& rows;
+  const Cuts& cuts;
+  const Share& k;
+  int row, row0, first;
+  Span spans[AHEAD + 1];  // this one and those behind
+  __device__ __forceinline__ Chunks(const Rows& rows, const Cuts& cuts, const Share& k, int row, int row0) : rows(rows), cuts(cuts), k(k), row(row), row0(row0), first(0) {
+    Span& now = spans[0];
+    now.from = k.from, now.piece = 0;
+    while (cuts.tokens(row, now.piece, k.s.n) <= k.from) now.piece++;
+    begin(now);
+    first = now.tile, now.tile = 0;
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) spans[i + 1] = behind(spans[i]);
+  }
+  __device__ __forceinline__ void step(int& from) {
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) spans[i] = spans[i + 1];
+    spans[AHEAD] = behind(spans[AHEAD]);
+    from = spans[0].from;
+  }
+  __device__ __forceinline__ int end() const { return spans[0].to; }
+  __device__ __forceinline__ bool more(int, int ahead) const { return spans[ahead].from < k.to; }
+  __device__ __forceinline__ int tile(int, int ahead) const { return spans[ahead].tile; }
+  __device__ __forceinline__ int block() const { return cuts.place(row, spans[0].piece) == spans[0].to ? cuts.block(row, spans[0].piece) : -1; }
+
+ private:
+  // The chunk with which a piece begins in the share.
+  __device__ __forceinline__ void begin(Span& c) const {
+    c.stop = cuts.tokens(row, c.piece, k.s.n), c.to = min(min(c.from + CHUNK, k.to), c.stop);
+    c.tile = first_tile<true>(rows, cuts, row, row0, c.piece, c.from) - first;
+  }
+  // The chunk behind; behind the last one it begins where the share ends.
+  __device__ __forceinline__ Span behind(Span c) const {
+    c.from = c.to, c.tile++;
+    if (c.from == c.stop && c.from < k.to)
+      c.piece++, begin(c);
+    else
+      c.to = min(min(c.from + CHUNK, k.to), c.stop);
+    return c;
+  }
+};
 
 // Eight channels of a raw row in the ring; zero before the sequence.
 __device__ __forceinline__ uint4 history(const Replay& state, int slot, int token, int cols, int channel) {
@@ -70,10 +151,10 @@ __device__ __forceinline__ uint4 other_lane(uint4 v) {
 
 // The convolution of CONV_TOKENS tokens of a tile, half of it, four tokens at a time while the next four are on their way.
 // pack(channel, values) makes eight numbers of a token; all threads of a warp call it together. place(tile, channel) is
-// where the piece lies whose first channel that is; behind the row's end it gets zeros. Lanes exchange what they have, so
+// where the eight channels from that one on lie; behind the tile's end they get zeros. Lanes exchange what they have, so
 // that two of them write 32 bytes.
-template <class Pack, class Place>
-__device__ __forceinline__ void convolve_tile(const Rows& rows, const Cursors& cursors, const Replay& state, const Mat& fresh, int cols, uint64_t w,
+template <bool CUTS, class Pack, class Place>
+__device__ __forceinline__ void convolve_tile(const Rows& rows, const Cursors& cursors, const Cuts& cuts, const Replay& state, const Mat& fresh, int cols, uint64_t w,
                                               uint64_t bias, int row0, int row1, Pack pack, Place place) {
   int channel = (blockIdx.x * CONV_THREADS + threadIdx.x) * 8;
   const bool mine = channel < cols;
@@ -81,7 +162,7 @@ __device__ __forceinline__ void convolve_tile(const Rows& rows, const Cursors& c
   const Piece piece = load_piece(w, bias, channel);
   pdl_begin();
   const int tile = blockIdx.y / 2, first = blockIdx.y % 2 * CONV_TOKENS, odd = threadIdx.x & 1;
-  const Share k = tile_share(rows, cursors, tile, CHUNK, row0, row1);
+  const Share k = tile_share<CUTS>(rows, cursors, cuts, tile, row0, row1);
   const int n = k.to - k.from;
   if (n <= 0) return;
   uint8_t *const even_piece = place(tile, channel - 8 * odd) + odd * 16, *const odd_piece = place(tile, channel - 8 * odd + 8) + odd * 16;
