@@ -192,10 +192,10 @@ func (o *ops) WriteKV(p kernels.WriteKV) {
 }
 
 // eights reports whether eight dims a thread, which start at multiples of 16 bytes, are possible and the faster way: up to
-// 64 tokens that is so, where latency counts.
+// 128 tokens that is so, where latency counts.
 func eights(p kernels.WriteKV) bool {
 	dim := p.KV.HeadDim
-	if p.Rows.Tokens > 64 || dim != 64 && dim != 128 && dim != 256 || p.Rotary%16 != 0 || p.KV.PageStride%16 != 0 {
+	if p.Rows.Tokens > 128 || dim != 64 && dim != 128 && dim != 256 || p.Rotary%16 != 0 || p.KV.PageStride%16 != 0 {
 		return false
 	}
 	addresses := addr(p.KV.Pages) | addr(p.InvFreq) | addr(p.QNorm) | addr(p.KNorm)
@@ -215,9 +215,9 @@ type attendParams struct {
 	pageStride, scales                                                int64
 	count, first, t, heads, group, gateStride, tableStride, pageShift int32
 	pageTokens, pageCount, chunks, dim, dtype, tokens                 int32
-	perGroup, perHead                                                 uint32
+	perGroup, perHead, perChunks                                      uint32
 	scale                                                             float32
-	least                                                             int32
+	least, _                                                          int32
 	more                                                              uint64
 }
 
@@ -287,19 +287,30 @@ func (o *ops) attendPrefill(f tensorKernel, k attendParams) {
 	}
 }
 
-// cuts is the least tokens of a chunk. Sums of chunks are written and read again, so chunks are large, unless there are at most
-// 16 heads of rows: then they are smaller, to spread at all.
-func cuts(rows, heads int) int32 {
-	if rows*heads <= 16 {
-		return 128
+// cuts is how a launch cuts contexts: the least tokens of a chunk, and the most chunks of a row. Sums of chunks are written and
+// read again, all the more those of several tokens, so chunks are the larger the more heads of rows there are; up to 16 of these
+// are cut small, to spread at all.
+func cuts(rows, heads, t int) (least, most int) {
+	n, many, items := rows*heads, 256, 16*attendItems
+	if t > 1 {
+		many, items = 64, 4*attendItems
 	}
-	return 256
+	switch {
+	case n <= 16:
+		least = 128
+	case n < many:
+		least = 256
+	default:
+		least = 512
+	}
+	return least, min(ceil(attendItems, heads), ceil(items, n))
 }
 
 // attendStep attends for as many rows a launch as have space for the sums of their chunks; false: for none.
 func (o *ops) attendStep(f tensorKernel, k attendParams, blocks int) bool {
-	k.least = cuts(int(k.count), int(k.heads))
-	k.chunks = int32(min(ceil(int(k.tableStride*k.pageTokens), int(k.least)), ceil(attendItems, int(k.heads))))
+	least, most := cuts(int(k.count), int(k.heads), int(k.t))
+	most = min(ceil(int(k.tableStride*k.pageTokens), least), most)
+	k.least, k.chunks, k.perChunks = int32(least), int32(most), perQuotient(most)
 	heads := int(k.t * k.heads * k.group) // of a row
 	sums, stats := heads*int(k.chunks)*int(k.dim)*4, heads*int(k.chunks)*8
 	rows := min(attendScratch/(sums+stats), attendRows)

@@ -111,7 +111,7 @@ func TestAttendTimes(t *testing.T) {
 	}
 	fmt.Printf("R %.3g TB/s\n", rate/1e12)
 	for _, s := range [][6]int{
-		{1, 1, 256, 40, 8, 128}, {1, 1, 2048, 40, 8, 128}, {32, 1, 256, 40, 8, 128}, {32, 1, 2048, 40, 8, 128}, {8, 4, 2048, 40, 8, 128}, {32, 4, 2048, 40, 8, 128}, {32, 8, 2048, 40, 8, 128}, {256, 1, 256, 40, 8, 128}, {64, 1, 8192, 40, 8, 128}, {16, 1, 32768, 40, 8, 128},
+		{1, 1, 256, 40, 8, 128}, {1, 1, 512, 40, 8, 128}, {1, 1, 1024, 40, 8, 128}, {1, 1, 2048, 40, 8, 128}, {1, 1, 256, 16, 4, 256}, {1, 1, 512, 16, 4, 256}, {1, 1, 1024, 16, 4, 256}, {32, 1, 256, 16, 4, 256}, {32, 1, 256, 40, 8, 128}, {32, 1, 2048, 40, 8, 128}, {8, 4, 2048, 40, 8, 128}, {32, 4, 2048, 40, 8, 128}, {32, 8, 2048, 40, 8, 128}, {256, 1, 256, 40, 8, 128}, {64, 1, 8192, 40, 8, 128}, {16, 1, 32768, 40, 8, 128},
 		{32, 1, 2048, 32, 2, 128}, {32, 8, 2048, 32, 2, 128},
 		{1, 1, 2048, 16, 4, 256}, {32, 1, 2048, 16, 4, 256}, {32, 4, 2048, 16, 4, 256}, {256, 1, 256, 16, 4, 256}, {1, 1, 32768, 16, 4, 256}, {16, 1, 32768, 16, 4, 256},
 		{1, 4, 2048, 40, 8, 128}, {1, 4, 2048, 16, 4, 256}, {256, 4, 256, 40, 8, 128}, {256, 4, 256, 16, 4, 256},
@@ -170,14 +170,16 @@ func (r *rig) attendPrefill(s prefillShape, dtype kernels.DType) (seconds, flops
 	return elapsed, 4 * float64(s.rows) * pairs * float64(width)
 }
 
-// Times of WriteKV, Route and Experts.
+// Times of WriteKV.
+func TestWriteTimes(t *testing.T) { newTimer(t).writeTimes() }
+
+// Times of Route and Experts.
 func TestExpertTimes(t *testing.T) {
 	r := newTimer(t)
 	rate, _, err := r.dev.MeasuredRates()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.writeTimes()
 	for _, s := range []struct {
 		name                    string
 		experts, top, width, in int
@@ -242,7 +244,7 @@ func (r *rig) choices(tokens, experts, top int) (ids kernels.Buffer, chosen int)
 
 func (r *rig) writeTimes() {
 	r.Helper()
-	for _, rows := range []int{1, 32, 256, 2048} {
+	for _, rows := range []int{1, 32, 64, 128, 256, 512, 2048} {
 		const queries, heads, dim = 16, 4, 256
 		p := r.paged(1, rows, 256, heads, dim, 256, kernels.F8E4M3)
 		q := kernels.NewMat(r.upload(bytesOf(r.bf16s(rows*queries*2*dim, 1))), kernels.BF16, rows, queries*2*dim)

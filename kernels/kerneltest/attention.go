@@ -51,6 +51,12 @@ func attentionCases(short bool) []testcase {
 			add(fmt.Sprintf("attend long %v T%d", x, t), func(b *bench) { attendRows(b, x, longRows(t), t, 1, x.heads > 1) })
 		}
 	}
+	for _, x := range []shape{{5, 1, 64, 16, kernels.BF16}, {4, 1, 64, 16, kernels.F8E4M3}} { // more than 16 chunks of a row
+		for _, t := range []int{1, 4} {
+			rows := []kvRow{{slot: 1, position: 2300, n: max(t-1, 1), seed: 1}, {slot: 2, position: 5, n: 1, seed: 2}}
+			add(fmt.Sprintf("attend longer %v T%d", x, t), func(b *bench) { attendRows(b, x, rows, t, 1, t > 1) })
+		}
+	}
 	for _, x := range []shape{{4, 2, 128, 16, kernels.BF16}, {8, 8, 64, 16, kernels.F8E4M3}} {
 		add(fmt.Sprintf("attend long among many %v", x), func(b *bench) { attendRows(b, x, amongMany(longRows(1)), 1, 1, false) })
 	}

@@ -3,7 +3,7 @@
 //
 // The query heads of a KV head and the tokens of a row are packed as rows of one matrix: packed row i is token i / group,
 // query head i % group. An item of work is (row, KV head, block of M packed rows), in step attention of a chunk of the
-// context. The chunks of a row depend on its own context, the KV heads and the number of rows of the operation, null rows
+// context. The chunks of a row depend on its own context, the KV heads and the rows and tokens of the operation, null rows
 // included (cuts in ../attention.go), not on what its neighbours are.
 #pragma once
 #include "instructions.cuh"
@@ -18,9 +18,10 @@ struct Attend {
   int table_stride, page_shift, page_tokens, page_count;
   int chunks;  // at most, of a row
   int dim, dtype, tokens;
-  uint32_t per_group, per_head;  // for quotient
+  uint32_t per_group, per_head, per_chunks;  // for quotient
   float scale;
   int least;      // tokens of a chunk, at least
+  int pad;
   uint64_t more;  // i32: whether attend_combine has something to do; then the chunks of rows
 };
 
@@ -30,14 +31,12 @@ __device__ __forceinline__ int quotient(int x, uint32_t per) { return per ? (int
 constexpr int MAX_ROWS = 256;  // of a launch
 constexpr int TILE = 64;       // tokens
 constexpr int WHOLE = 384;     // tokens: a shorter context is one chunk
-constexpr int ITEMS = 264;  // chunks times heads that a long context is cut into, two for each multiprocessor
 
 // Tokens of a chunk of a context.
 __device__ __forceinline__ int chunk_of(const Attend& p, int context) {
   if (context < WHOLE) return WHOLE;
-  int64_t c = ((int64_t)context * p.heads + ITEMS - 1) / ITEMS;
-  c = (c + TILE - 1) / TILE * TILE;
-  return max((int)c, p.least);
+  const int c = quotient(context + p.chunks - 1, p.per_chunks);  // beyond 2^20 tokens a little more, never less
+  return max((c + TILE - 1) / TILE * TILE, p.least);
 }
 
 // Row tables in shared memory: first item, position, n, slot.
@@ -59,8 +58,10 @@ __device__ __forceinline__ void expect_shared(uint32_t bytes) {
 template <int M, bool STEP>
 __device__ __forceinline__ int items_of(const Attend& p, int position, int n) {
   if (n <= 0) return 0;
-  int blocks = (n * p.group + M - 1) / M, context = position + n, chunk = chunk_of(p, context);
-  return p.heads * blocks * (STEP ? (context + chunk - 1) / chunk : 1);
+  const int blocks = (n * p.group + M - 1) / M, context = position + n;
+  if (!STEP) return p.heads * blocks;
+  const int chunk = chunk_of(p, context);
+  return p.heads * blocks * ((context + chunk - 1) / chunk);
 }
 
 // Fills the row tables; item[count] is the number of items.
@@ -103,8 +104,20 @@ __device__ __forceinline__ void list_rows(const Attend& p, const RowTables& t) {
   __syncthreads();
 }
 
-// Tells attend_combine how many chunks rows have, and in front of that whether a row has several, or tokens that do not
-// count.
+// Tokens that do not count get zeros.
+template <int D>
+__device__ __forceinline__ void clear_others(const Attend& p, const RowTables& t) {
+  const int width = p.heads * p.group * (D / 8);  // pieces of 16 bytes
+#pragma unroll 1
+  for (int r = blockIdx.x; r < p.count; r += gridDim.x)
+#pragma unroll 1
+    for (int i = threadIdx.x + max(t.n[r], 0) * width; i < p.t * width; i += blockDim.x) {
+      const int j = i / width;
+      reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.first + r * p.t + j))[i - j * width] = make_uint4(0, 0, 0, 0);
+    }
+}
+
+// Tells attend_combine how many chunks rows have, and in front of that whether a row has several.
 __device__ __forceinline__ void tell(const Attend& p, const RowTables& t) {
   if (blockIdx.x > 0) return;
   int* more = at<int>(p.more);
@@ -112,7 +125,7 @@ __device__ __forceinline__ void tell(const Attend& p, const RowTables& t) {
   for (int r = threadIdx.x; r < p.count; r += blockDim.x) {
     const int context = t.position[r] + t.n[r], size = chunk_of(p, context), chunks = (context + size - 1) / size;
     more[1 + r] = chunks;
-    any |= t.n[r] < p.t || chunks > 1;
+    any |= t.n[r] > 0 && chunks > 1;
   }
   any = __syncthreads_or(any);
   if (threadIdx.x == 0) more[0] = any;

@@ -398,7 +398,7 @@ struct FewEnd {
       put(s, t, stage);
       __syncthreads();
 #pragma unroll(NT * D >= 512 ? 1 : 2)
-      for (int i = 0; i < 2 * D; i += 32 * WARPS) take(d, t, stage, i + threadIdx.x);
+      for (int i = threadIdx.x; i < 2 * D; i += 32 * WARPS) take(d, t, stage, i);
       __syncthreads();
     }
   }
@@ -437,6 +437,7 @@ __device__ __forceinline__ void attend_few(const Attend& p) {
 #pragma unroll
   for (int k = 0; k < STAGES - 1; k++) load(ahead[k], pages[k], k);
 
+  clear_others<D>(p, rows);
   const FewEnd<D, FP8, NT, TS, STAGES, WARPS> end = {p, rows, space};
   Share<D, FP8, NT, TS> share;
   __syncwarp();

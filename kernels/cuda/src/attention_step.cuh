@@ -187,6 +187,7 @@ __device__ __forceinline__ void attend(const Attend& p) {
   pdl_begin();
   list_rows<M, true>(p, rows);
   tell(p, rows);
+  clear_others<D>(p, rows);
 
   const Loads<D, FP8, MT, STAGES, WARPS> loads = {p, rows, space, base};
   auto next = [](int i, int of) { return i + 1 == of ? 0 : i + 1; };

@@ -128,16 +128,15 @@ extern "C" __global__ void __launch_bounds__(128) write_kv_f32(PARAMS(WriteKV, p
 extern "C" __global__ void __launch_bounds__(128) write_kv_bf16(PARAMS(WriteKV, p)) { write_kv<bf16>(p); }
 
 // Rotates dims 8 * lane + i of a head that `lanes` threads hold. The other half of a pair is in a thread rotary / 16 away;
-// thread l works out the angles l, l + lanes, ... for all.
-__device__ __forceinline__ void rotate_eight(const WriteKV& p, float (&x)[8], bool wanted, int position, int lane, int lanes) {
+// thread l works out the angles l, l + lanes, ... for all; sine and cosine are those of the first.
+__device__ __forceinline__ void rotate_eight(const WriteKV& p, float (&x)[8], bool wanted, int position, float sine, float cosine, int lane, int lanes) {
   const int half = p.rotary / 2, d = lane * 8, angle = d % half, from = d < half ? lane + half / 8 : lane - half / 8;
   float other[8], sines[8], cosines[8];
 #pragma unroll
   for (int i = 0; i < 8; i++) other[i] = __shfl_sync(~0u, x[i], from, lanes);
 #pragma unroll 1
   for (int first = 0; first < half; first += lanes) {
-    float sine = 0, cosine = 0;
-    if (first + lane < half) sincosf((float)position * at<const float>(p.freq)[first + lane], &sine, &cosine);
+    if (first > 0 && first + lane < half) sincosf((float)position * at<const float>(p.freq)[first + lane], &sine, &cosine);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       const int of = angle + i - first;
@@ -177,26 +176,27 @@ __device__ __forceinline__ void store_line(const WriteKV& p, uint64_t page, int6
 // has 256 / dim heads of a token. It asks for all it can before it waits.
 template <typename T>
 __device__ __forceinline__ void write_kv_eight(const WriteKV& p) {
-  pdl_begin();
+  pdl_trigger();
   const int lanes = p.dim / 8, lane = threadIdx.x % lanes, unit = blockIdx.y * (128 / lanes) + threadIdx.x / lanes, d = lane * 8;
   const int token = p.first + blockIdx.x;
   const bool exists = unit < p.queries + 2 * p.heads, query = unit < p.queries, key = !query && unit < p.queries + p.heads;
   const int head = query ? unit : (unit - p.queries) % p.heads;
   const uint64_t norm = query ? p.qnorm : key ? p.knorm : 0;
-  const int position = p.rotary > 0 ? at<const int>(p.pos)[token] : 0;
-  float x[8] = {}, factor[8];
-  if (exists) load8(query ? row_of<const T>(p.q, token) + (int64_t)head * p.query_stride + d : row_of<const T>(key ? p.k : p.v, token) + (int64_t)head * p.dim + d, x);
+  float x[8] = {}, factor[8], sine = 0, cosine = 0;
+  const float frequency = lane < p.rotary / 2 ? at<const float>(p.freq)[lane] : 0;
   if (norm) load8(at<const float>(norm) + d, factor);
+  pdl_wait();
+  const int position = p.rotary > 0 ? at<const int>(p.pos)[token] : 0;
+  if (exists) load8(query ? row_of<const T>(p.q, token) + (int64_t)head * p.query_stride + d : row_of<const T>(key ? p.k : p.v, token) + (int64_t)head * p.dim + d, x);
   int j, n;
   const int row = row_of_token(blockIdx.x, p.count, p.first, p.t, p.n, p.start, j, n);
   if (row < 0) return;
+  const int slot = at<const int>(p.slot)[row], place = at<const int>(p.origin)[slot] + at<const int>(p.h)[slot] + j;
   const bool counts = j < n, stores = exists && !query && counts;
+  if (p.rotary > 0) sincosf((float)position * frequency, &sine, &cosine);
   uint64_t page = 0;
   int64_t line = 0;
-  if (stores) {
-    const int slot = at<const int>(p.slot)[row];
-    page = page_of(p, slot, at<const int>(p.origin)[slot] + at<const int>(p.h)[slot] + j, (key ? 0 : p.heads) + head, line);
-  }
+  if (stores) page = page_of(p, slot, place, (key ? 0 : p.heads) + head, line);
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < 8; i++) squares = fmaf(x[i], x[i], squares);
@@ -206,7 +206,7 @@ __device__ __forceinline__ void write_kv_eight(const WriteKV& p) {
 #pragma unroll
     for (int i = 0; i < 8; i++) x[i] *= all * factor[i];
   }
-  if (p.rotary > 0) rotate_eight(p, x, query || key, position, lane, lanes);
+  if (p.rotary > 0) rotate_eight(p, x, query || key, position, sine, cosine, lane, lanes);
   float most = 0;
 #pragma unroll
   for (int i = 0; i < 8; i++) {
@@ -220,8 +220,8 @@ __device__ __forceinline__ void write_kv_eight(const WriteKV& p) {
 extern "C" __global__ void __launch_bounds__(128) write_kv_eight_f32(PARAMS(WriteKV, p)) { write_kv_eight<float>(p); }
 extern "C" __global__ void __launch_bounds__(128) write_kv_eight_bf16(PARAMS(WriteKV, p)) { write_kv_eight<bf16>(p); }
 
-// Adds up the chunks of a head of a token of step rows, if there are several; tokens that do not count get zeros. Blocks of
-// 128 threads, D / 4 of them a chunk. unit: which head of which token.
+// Adds up the chunks of a head of a token of step rows, if there are several. Blocks of 128 threads, D / 4 of them a chunk.
+// unit: which head of which token.
 template <typename T>
 __device__ __forceinline__ void combine(const Attend& p, int unit) {
   constexpr int AT_ONCE = 4;  // chunks that a thread asks for before it waits
@@ -231,12 +231,7 @@ __device__ __forceinline__ void combine(const Attend& p, int unit) {
   const int n = at<const int>(p.n)[row], chunks = at<const int>(p.more)[1 + row];
   const int lanes = p.dim / 4, lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = 128 / lanes;
   T* out = row_of<T>(p.out, p.first + token) + (int64_t)head * p.dim + lane * 4;
-  if (j >= n) {
-    if (group == 0)
-      for (int i = 0; i < 4; i++) out[i] = narrow<T>(0.f);
-    return;
-  }
-  if (chunks == 1) return;
+  if (j >= n || chunks == 1) return;
   const int64_t first = (int64_t)unit * p.chunks;
   const float2* stats = at<const float2>(p.stats) + first;
   const float4* sums = at<const float4>(p.partial) + first * lanes + lane;
