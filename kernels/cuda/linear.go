@@ -15,7 +15,7 @@ const skinnyRows = 64
 // streamedRows is the most rows that they are faster with than cuBLASLt.
 const streamedRows = 16
 
-// Products of more rows go to cuBLASLt.
+// Products of more rows go to narrow tiles or to cuBLASLt.
 const (
 	ltWorkspace = 64 << 20
 	ltPlans     = 4096 // kept at most
@@ -32,6 +32,7 @@ type linearKernels struct {
 	streams [2]streamKernels // by tokens: 8, 16
 	skinny  [2]skinnyKernel  // by tokens: 32, 64
 	plain   driver.Function
+	narrow  narrowKernels
 
 	lt        *driver.Lt
 	plans     map[driver.Shape]driver.Plan
@@ -49,6 +50,7 @@ func (k *linearKernels) load(l *loader) error {
 	k.plain = l.kernel("plain", 0)
 	l.open("stream")
 	k.streams = [2]streamKernels{l.streams(8, 6), l.streams(16, 4)}
+	k.narrow.load(l)
 	if l.dev.act != kernels.BF16 || l.dev.ownProducts {
 		return nil
 	}
@@ -138,6 +140,7 @@ func (o *ops) product(x, y kernels.Mat, w *weight, add bool) {
 		launch(o, o.linear.plain, grid(ceil(w.rows, 64), ceil(x.Rows, 32), 1, 256), k)
 	case x.Rows <= streamedRows && k.aligned == 1:
 		o.stream(k)
+	case o.narrow(x, y, w, add):
 	case k.aligned == 1 && o.library(x, y, w, add):
 	default:
 		o.skinny(k, x.DType.Size(), y.DType.Size())

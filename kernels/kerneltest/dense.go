@@ -29,7 +29,7 @@ func denseCases() []testcase {
 	add(fmt.Sprintf("activate %dx3", many), func(b *bench) { activateCase(b, many, 3) })
 	add(fmt.Sprintf("add gated %dx3", many), func(b *bench) { addGatedCase(b, many, 3) })
 	for _, t := range weightTypes {
-		for _, n := range [][3]int{{0, 4, 4}, {1, 1, 1}, {2, 3, 5}, {3, 63, 65}, {5, 127, 33}, {17, 130, 50}, {4, 256, 64}, {64, 96, 40}, {1, 515, 7}, {70, 320, 130}, {300, 136, 72}} {
+		for _, n := range [][3]int{{0, 4, 4}, {1, 1, 1}, {2, 3, 5}, {3, 63, 65}, {5, 127, 33}, {17, 130, 50}, {4, 256, 64}, {64, 96, 40}, {1, 515, 7}, {70, 320, 130}, {97, 520, 50}, {128, 264, 170}, {300, 136, 72}} {
 			add(fmt.Sprintf("linear %s %dx%dx%d", t, n[0], n[1], n[2]), func(b *bench) { linearCase(b, t, n[0], n[1], n[2]) })
 		}
 		for _, n := range [][3]int{{0, 8, 8}, {1, 1, 1}, {3, 63, 37}, {8, 256, 40}, {9, 2560, 33}, {16, 520, 50}, {17, 128, 24}, {40, 192, 132}, {130, 264, 36}} {

@@ -7,7 +7,7 @@ package driver
 #cgo noescape reprise_launch
 #cgo nocallback reprise_launch
 static CUresult reprise_launch(CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared, unsigned cluster,
-                               int early, CUstream stream, void *parameters, size_t bytes) {
+                               int early, int aligned, CUstream stream, void *parameters, size_t bytes) {
   CUlaunchAttribute attributes[2];
   CUlaunchConfig c = {0};
   c.gridDimX = grid[0], c.gridDimY = grid[1], c.gridDimZ = grid[2];
@@ -23,8 +23,8 @@ static CUresult reprise_launch(CUfunction f, const unsigned *grid, const unsigne
     a->id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     a->value.programmaticStreamSerializationAllowed = 1;
   }
-  void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, parameters, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-  return cuLaunchKernelEx(&c, f, 0, extra);
+  void *list[] = {parameters}, *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, parameters, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  return aligned ? cuLaunchKernelEx(&c, f, list, 0) : cuLaunchKernelEx(&c, f, 0, extra);
 }
 static CUresult reprise_capture_end(CUstream stream, CUgraphExec *out) {
   CUgraph graph = 0;
@@ -161,15 +161,20 @@ type Config struct {
 	Shared      uint32 // bytes of dynamic shared memory
 	Cluster     uint32 // blocks a cluster along x; 0 and 1: none
 	Early       bool   // may start before the kernel in front has ended: its code waits with griddepcontrol
+	Aligned     bool   // the parameter wants more than 16 bytes of alignment, as tensor maps do: the driver has to place it
+}
+
+func flag(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Launch enqueues a kernel whose one parameter is the struct of the given bytes. It does not allocate.
 func (f Function) Launch(s Stream, c *Config, parameters unsafe.Pointer, bytes uintptr) error {
-	early := C.int(0)
-	if c.Early {
-		early = 1
-	}
-	r := C.reprise_launch(f.c(), (*C.uint)(unsafe.Pointer(&c.Grid[0])), (*C.uint)(unsafe.Pointer(&c.Block[0])), C.uint(c.Shared), C.uint(c.Cluster), early, s.c(), parameters, C.size_t(bytes))
+	r := C.reprise_launch(f.c(), (*C.uint)(unsafe.Pointer(&c.Grid[0])), (*C.uint)(unsafe.Pointer(&c.Block[0])), C.uint(c.Shared), C.uint(c.Cluster),
+		flag(c.Early), flag(c.Aligned), s.c(), parameters, C.size_t(bytes))
 	return failure("cuLaunchKernelEx", r)
 }
 

@@ -390,120 +390,126 @@ cuOccupancyMaxActiveBlocksPerMultiprocessor: jmp *reprise_driver_table+1016(%rip
 .globl cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
 .type cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,@function
 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags: jmp *reprise_driver_table+1024(%rip)
+.globl cuOccupancyMaxActiveClusters
+.type cuOccupancyMaxActiveClusters,@function
+cuOccupancyMaxActiveClusters: jmp *reprise_driver_table+1032(%rip)
 .globl cuOccupancyMaxPotentialBlockSize
 .type cuOccupancyMaxPotentialBlockSize,@function
-cuOccupancyMaxPotentialBlockSize: jmp *reprise_driver_table+1032(%rip)
+cuOccupancyMaxPotentialBlockSize: jmp *reprise_driver_table+1040(%rip)
 .globl cuPointerGetAttribute
 .type cuPointerGetAttribute,@function
-cuPointerGetAttribute: jmp *reprise_driver_table+1040(%rip)
+cuPointerGetAttribute: jmp *reprise_driver_table+1048(%rip)
 .globl cuPointerSetAttribute
 .type cuPointerSetAttribute,@function
-cuPointerSetAttribute: jmp *reprise_driver_table+1048(%rip)
+cuPointerSetAttribute: jmp *reprise_driver_table+1056(%rip)
 .globl cuStreamAttachMemAsync
 .type cuStreamAttachMemAsync,@function
-cuStreamAttachMemAsync: jmp *reprise_driver_table+1056(%rip)
+cuStreamAttachMemAsync: jmp *reprise_driver_table+1064(%rip)
 .globl cuStreamBeginCapture_v2
 .type cuStreamBeginCapture_v2,@function
-cuStreamBeginCapture_v2: jmp *reprise_driver_table+1064(%rip)
+cuStreamBeginCapture_v2: jmp *reprise_driver_table+1072(%rip)
 .globl cuStreamCreate
 .type cuStreamCreate,@function
-cuStreamCreate: jmp *reprise_driver_table+1072(%rip)
+cuStreamCreate: jmp *reprise_driver_table+1080(%rip)
 .globl cuStreamCreateWithPriority
 .type cuStreamCreateWithPriority,@function
-cuStreamCreateWithPriority: jmp *reprise_driver_table+1080(%rip)
+cuStreamCreateWithPriority: jmp *reprise_driver_table+1088(%rip)
 .globl cuStreamDestroy_v2
 .type cuStreamDestroy_v2,@function
-cuStreamDestroy_v2: jmp *reprise_driver_table+1088(%rip)
+cuStreamDestroy_v2: jmp *reprise_driver_table+1096(%rip)
 .globl cuStreamEndCapture
 .type cuStreamEndCapture,@function
-cuStreamEndCapture: jmp *reprise_driver_table+1096(%rip)
+cuStreamEndCapture: jmp *reprise_driver_table+1104(%rip)
 .globl cuStreamGetFlags
 .type cuStreamGetFlags,@function
-cuStreamGetFlags: jmp *reprise_driver_table+1104(%rip)
+cuStreamGetFlags: jmp *reprise_driver_table+1112(%rip)
 .globl cuStreamGetPriority
 .type cuStreamGetPriority,@function
-cuStreamGetPriority: jmp *reprise_driver_table+1112(%rip)
+cuStreamGetPriority: jmp *reprise_driver_table+1120(%rip)
 .globl cuStreamQuery
 .type cuStreamQuery,@function
-cuStreamQuery: jmp *reprise_driver_table+1120(%rip)
+cuStreamQuery: jmp *reprise_driver_table+1128(%rip)
 .globl cuStreamSynchronize
 .type cuStreamSynchronize,@function
-cuStreamSynchronize: jmp *reprise_driver_table+1128(%rip)
+cuStreamSynchronize: jmp *reprise_driver_table+1136(%rip)
 .globl cuStreamWaitEvent
 .type cuStreamWaitEvent,@function
-cuStreamWaitEvent: jmp *reprise_driver_table+1136(%rip)
+cuStreamWaitEvent: jmp *reprise_driver_table+1144(%rip)
 .globl cuStreamWaitValue32_v2
 .type cuStreamWaitValue32_v2,@function
-cuStreamWaitValue32_v2: jmp *reprise_driver_table+1144(%rip)
+cuStreamWaitValue32_v2: jmp *reprise_driver_table+1152(%rip)
 .globl cuStreamWriteValue32_v2
 .type cuStreamWriteValue32_v2,@function
-cuStreamWriteValue32_v2: jmp *reprise_driver_table+1152(%rip)
+cuStreamWriteValue32_v2: jmp *reprise_driver_table+1160(%rip)
 .globl cuSurfRefGetArray
 .type cuSurfRefGetArray,@function
-cuSurfRefGetArray: jmp *reprise_driver_table+1160(%rip)
+cuSurfRefGetArray: jmp *reprise_driver_table+1168(%rip)
 .globl cuSurfRefSetArray
 .type cuSurfRefSetArray,@function
-cuSurfRefSetArray: jmp *reprise_driver_table+1168(%rip)
+cuSurfRefSetArray: jmp *reprise_driver_table+1176(%rip)
+.globl cuTensorMapEncodeTiled
+.type cuTensorMapEncodeTiled,@function
+cuTensorMapEncodeTiled: jmp *reprise_driver_table+1184(%rip)
 .globl cuTexRefGetAddressMode
 .type cuTexRefGetAddressMode,@function
-cuTexRefGetAddressMode: jmp *reprise_driver_table+1176(%rip)
+cuTexRefGetAddressMode: jmp *reprise_driver_table+1192(%rip)
 .globl cuTexRefGetAddress_v2
 .type cuTexRefGetAddress_v2,@function
-cuTexRefGetAddress_v2: jmp *reprise_driver_table+1184(%rip)
+cuTexRefGetAddress_v2: jmp *reprise_driver_table+1200(%rip)
 .globl cuTexRefGetArray
 .type cuTexRefGetArray,@function
-cuTexRefGetArray: jmp *reprise_driver_table+1192(%rip)
+cuTexRefGetArray: jmp *reprise_driver_table+1208(%rip)
 .globl cuTexRefGetBorderColor
 .type cuTexRefGetBorderColor,@function
-cuTexRefGetBorderColor: jmp *reprise_driver_table+1200(%rip)
+cuTexRefGetBorderColor: jmp *reprise_driver_table+1216(%rip)
 .globl cuTexRefGetFilterMode
 .type cuTexRefGetFilterMode,@function
-cuTexRefGetFilterMode: jmp *reprise_driver_table+1208(%rip)
+cuTexRefGetFilterMode: jmp *reprise_driver_table+1224(%rip)
 .globl cuTexRefGetFlags
 .type cuTexRefGetFlags,@function
-cuTexRefGetFlags: jmp *reprise_driver_table+1216(%rip)
+cuTexRefGetFlags: jmp *reprise_driver_table+1232(%rip)
 .globl cuTexRefGetFormat
 .type cuTexRefGetFormat,@function
-cuTexRefGetFormat: jmp *reprise_driver_table+1224(%rip)
+cuTexRefGetFormat: jmp *reprise_driver_table+1240(%rip)
 .globl cuTexRefGetMaxAnisotropy
 .type cuTexRefGetMaxAnisotropy,@function
-cuTexRefGetMaxAnisotropy: jmp *reprise_driver_table+1232(%rip)
+cuTexRefGetMaxAnisotropy: jmp *reprise_driver_table+1248(%rip)
 .globl cuTexRefSetAddress2D_v3
 .type cuTexRefSetAddress2D_v3,@function
-cuTexRefSetAddress2D_v3: jmp *reprise_driver_table+1240(%rip)
+cuTexRefSetAddress2D_v3: jmp *reprise_driver_table+1256(%rip)
 .globl cuTexRefSetAddressMode
 .type cuTexRefSetAddressMode,@function
-cuTexRefSetAddressMode: jmp *reprise_driver_table+1248(%rip)
+cuTexRefSetAddressMode: jmp *reprise_driver_table+1264(%rip)
 .globl cuTexRefSetAddress_v2
 .type cuTexRefSetAddress_v2,@function
-cuTexRefSetAddress_v2: jmp *reprise_driver_table+1256(%rip)
+cuTexRefSetAddress_v2: jmp *reprise_driver_table+1272(%rip)
 .globl cuTexRefSetArray
 .type cuTexRefSetArray,@function
-cuTexRefSetArray: jmp *reprise_driver_table+1264(%rip)
+cuTexRefSetArray: jmp *reprise_driver_table+1280(%rip)
 .globl cuTexRefSetBorderColor
 .type cuTexRefSetBorderColor,@function
-cuTexRefSetBorderColor: jmp *reprise_driver_table+1272(%rip)
+cuTexRefSetBorderColor: jmp *reprise_driver_table+1288(%rip)
 .globl cuTexRefSetFilterMode
 .type cuTexRefSetFilterMode,@function
-cuTexRefSetFilterMode: jmp *reprise_driver_table+1280(%rip)
+cuTexRefSetFilterMode: jmp *reprise_driver_table+1296(%rip)
 .globl cuTexRefSetFlags
 .type cuTexRefSetFlags,@function
-cuTexRefSetFlags: jmp *reprise_driver_table+1288(%rip)
+cuTexRefSetFlags: jmp *reprise_driver_table+1304(%rip)
 .globl cuTexRefSetFormat
 .type cuTexRefSetFormat,@function
-cuTexRefSetFormat: jmp *reprise_driver_table+1296(%rip)
+cuTexRefSetFormat: jmp *reprise_driver_table+1312(%rip)
 .globl cuTexRefSetMaxAnisotropy
 .type cuTexRefSetMaxAnisotropy,@function
-cuTexRefSetMaxAnisotropy: jmp *reprise_driver_table+1304(%rip)
+cuTexRefSetMaxAnisotropy: jmp *reprise_driver_table+1320(%rip)
 .globl cuTexRefSetMipmapFilterMode
 .type cuTexRefSetMipmapFilterMode,@function
-cuTexRefSetMipmapFilterMode: jmp *reprise_driver_table+1312(%rip)
+cuTexRefSetMipmapFilterMode: jmp *reprise_driver_table+1328(%rip)
 .globl cuTexRefSetMipmapLevelBias
 .type cuTexRefSetMipmapLevelBias,@function
-cuTexRefSetMipmapLevelBias: jmp *reprise_driver_table+1320(%rip)
+cuTexRefSetMipmapLevelBias: jmp *reprise_driver_table+1336(%rip)
 .globl cuTexRefSetMipmapLevelClamp
 .type cuTexRefSetMipmapLevelClamp,@function
-cuTexRefSetMipmapLevelClamp: jmp *reprise_driver_table+1328(%rip)
+cuTexRefSetMipmapLevelClamp: jmp *reprise_driver_table+1344(%rip)
 .section .rodata
 .globl reprise_driver_names
 reprise_driver_names:
@@ -636,6 +642,7 @@ reprise_driver_names:
 .asciz "cuModuleUnload"
 .asciz "cuOccupancyMaxActiveBlocksPerMultiprocessor"
 .asciz "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"
+.asciz "cuOccupancyMaxActiveClusters"
 .asciz "cuOccupancyMaxPotentialBlockSize"
 .asciz "cuPointerGetAttribute"
 .asciz "cuPointerSetAttribute"
@@ -654,6 +661,7 @@ reprise_driver_names:
 .asciz "cuStreamWriteValue32_v2"
 .asciz "cuSurfRefGetArray"
 .asciz "cuSurfRefSetArray"
+.asciz "cuTensorMapEncodeTiled"
 .asciz "cuTexRefGetAddressMode"
 .asciz "cuTexRefGetAddress_v2"
 .asciz "cuTexRefGetArray"
@@ -679,6 +687,8 @@ reprise_driver_names:
 .balign 8
 .globl reprise_driver_table
 reprise_driver_table:
+.quad reprise_driver_missing
+.quad reprise_driver_missing
 .quad reprise_driver_missing
 .quad reprise_driver_missing
 .quad reprise_driver_missing

@@ -58,6 +58,22 @@ __device__ __forceinline__ void products(float (&d)[64], uint32_t a, uint32_t b,
                : "r"(a), "r"(b), "r"(add));
 }
 
+// The same for other numbers of rows of b: twice a thread's sums.
+#define LIST44 ONES TEN(1) TEN(2) TEN(3) "%40,%41,%42,%43"
+#define LIST48 ONES TEN(1) TEN(2) TEN(3) "%40,%41,%42,%43,%44,%45,%46,%47"
+#define LIST56 ONES TEN(1) TEN(2) TEN(3) TEN(4) "%50,%51,%52,%53,%54,%55"
+#define LIST72 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) "%70,%71"
+#define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define PRODUCTS(size, rows, ia, ib, iadd, ...)                                                                                      \
+  __device__ __forceinline__ void products(float (&d)[size], uint32_t a, uint32_t b, int add) {                                      \
+    asm volatile("{.reg .pred p; .reg .b64 a, b; setp.ne.b32 p, " iadd ", 0; " DESCRIPTOR("a", ia) DESCRIPTOR("b", ib)               \
+                 MULTIPLY "m64n" #rows BF16_SUMS LIST##size "}, a, b, p, 1, 1, 0, 0;}" : __VA_ARGS__ : "r"(a), "r"(b), "r"(add));    \
+  }
+PRODUCTS(44, 88, "%44", "%45", "%46", THIRTY_TWO(d, 0), EIGHT(d, 32), FOUR(d, 40))
+PRODUCTS(48, 96, "%48", "%49", "%50", THIRTY_TWO(d, 0), EIGHT(d, 32), EIGHT(d, 40))
+PRODUCTS(56, 112, "%56", "%57", "%58", THIRTY_TWO(d, 0), EIGHT(d, 32), EIGHT(d, 40), EIGHT(d, 48))
+PRODUCTS(72, 144, "%72", "%73", "%74", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), EIGHT(d, 64))
+
 // d += a b, or d = a b without `add`: a in registers, pairs in the places of d's rows and 16 columns; b has 16 rows of 64,
 // 128 or 256 columns in shared memory.
 __device__ __forceinline__ void sums(float (&d)[32], const uint32_t* a, uint32_t b, int add) {
