@@ -19,7 +19,7 @@ type Options struct {
 	StateDType     string           // --mamba-ssm-cache-dtype: a kernels.StateFormat; "" and auto = the model's
 	ReadDType      string           // --ssm-read-dtype: a smaller kernels.StateFormat; "" and same = no copy to read
 	Rounding       kernels.Rounding // --ssm-rounding
-	Window         int              // --replayssm-buffer-len; 0 = 16 for T <= 3, else 32
+	Window         int              // --replayssm-buffer-len; 0 = 16 for T <= 4, else 32
 	KVBlocks       int              // --num-kv-blocks; 0 = by memory
 	StateBlocks    int              // --num-state-blocks; 0 = one a sequence
 	Drafts         int              // num_speculative_tokens: drafts a step at most; 0 = plain decoding

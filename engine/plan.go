@@ -24,7 +24,7 @@ const (
 	tileMost           = 512 // or for so many where steps sample as many: 7 % less time a row (H200, 248,320 tokens)
 	defaultQueue       = 4096
 	defaultStepTimeout = 5 * time.Minute
-	defaultWindow      = 16 // records, up to T = 3
+	defaultWindow      = 16 // records, up to T = 4
 	defaultWindowT     = 32 // records, above
 	defaultMinMatch    = 2  // tokens of a look-up
 	defaultMaxMatch    = 5
@@ -174,7 +174,7 @@ func (p *Plan) limits(shape model.Spec, o Options) error {
 
 // AutoWindow is the replay window of --replayssm-buffer-len auto, in records, for steps of up to t tokens.
 func AutoWindow(t int) int {
-	if t > 3 {
+	if t > 4 {
 		return defaultWindowT
 	}
 	return defaultWindow

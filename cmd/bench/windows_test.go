@@ -16,7 +16,7 @@ func TestWindowSheet(t *testing.T) {
 		{Shape: "a", State: "float32", T: 1, L: 8, Micro: 120}, {Shape: "a", State: "float32", T: 1, L: 16, Micro: 100},
 		{Shape: "a", State: "float32", T: 1, L: 32, Micro: 110}, {Shape: "a", State: "float32", T: 12, L: 16, Micro: 200}, {Shape: "a", State: "float32", T: 12, L: 32, Micro: 250},
 	}
-	if engine.AutoWindow(1) != 16 || engine.AutoWindow(12) != 32 {
+	if engine.AutoWindow(4) != 16 || engine.AutoWindow(5) != 32 || engine.AutoWindow(12) != 32 {
 		t.Fatal("the rows were made for another rule")
 	}
 	text := printed(t, func() error {

@@ -275,7 +275,7 @@ func newStepTimer(b *testing.B) stepTimer {
 
 // window is the replay window that engines choose for rows of t tokens.
 func windowOf(t int) kernels.Window {
-	if t > 3 {
+	if t > 4 {
 		return kernels.Window{L: 32, T: t}
 	}
 	return kernels.Window{L: 16, T: t}

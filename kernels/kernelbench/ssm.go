@@ -186,7 +186,7 @@ func (l *lab) zeroDecays(s *ssmLab, slots int) {
 // ssmStep is the whole mixer of b rows of t tokens in the middle of their windows: phases spread evenly over the ring.
 func ssmStep(l *lab, m mixer, b, t int, small bool) Case {
 	w := kernels.Window{L: 16, T: t}
-	if t > 3 {
+	if t > 4 {
 		w.L = 32
 	}
 	bytes, flops := stepCost(m, w, t, l.act(), kernels.Precision{})

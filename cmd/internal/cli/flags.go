@@ -65,7 +65,7 @@ func (m *Model) Register(fs *pflag.FlagSet) {
 	m.choice(fs, &m.stateDType, "mamba-ssm-cache-dtype", "auto", "type of the recurrent states that are carried on; auto: what the checkpoint says, else float32", "auto", "float32", "float16", "bfloat16", "fp8", "nvfp4")
 	m.choice(fs, &m.readDType, "ssm-read-dtype", "same", "type of a second, smaller copy of the states that most steps read; same: there is none", "same", "float16", "bfloat16", "fp8", "nvfp4")
 	m.choice(fs, &m.rounding, "ssm-rounding", "nearest", "rounding of the states that are carried on, where they are not float32; copies to read are rounded to nearest", "nearest", "stochastic")
-	m.count(fs, &m.window, "replayssm-buffer-len", "tokens that are replayed on top of a recurrent state (default: 16, or 32 with 3 drafts and more)")
+	m.count(fs, &m.window, "replayssm-buffer-len", "tokens that are replayed on top of a recurrent state (default: 16, or 32 with 4 drafts and more)")
 	m.count(fs, &m.kvBlocks, "num-kv-blocks", "KV pages (default: by memory)")
 	m.count(fs, &m.stateBlocks, "num-state-blocks", "recurrent states (default: one a sequence)")
 	fs.StringVar(&m.speculative, "speculative-config", "", `speculative decoding, as JSON: {"method":"mtp","num_speculative_tokens":3}, with "adaptive":false for a fixed depth, "draft_vocab_size":65536 to draft among the first tokens only (default: none)`)
