@@ -95,8 +95,8 @@ func nearestE2M1(u uint32) uint8 {
 func above(x, y uint32) uint8 { return uint8((y - x) >> 31) }
 
 // The stochastic roundings work on the bits of x: noise, brought to the place behind the last bit that is kept, is added
-// and what lies behind is cut off. A subnormal result is found by byChance. Both round |x|, in units of the last place,
-// up iff (noise + 1/2) / 65536 >= 1 - (the part behind the point), to as many bits of noise as can matter.
+// and what lies behind is cut off. A subnormal result is found by byChance, or, of e2m1, in fixed point. All round |x|, in
+// units of the last place, up iff (noise + 1/2) / 65536 >= 1 - (the part behind the point), to as many bits of noise as can matter.
 
 // byChance is t >= 0 rounded to one of its neighbours.
 func byChance(t float32, noise uint16) uint32 {
@@ -146,8 +146,9 @@ func stochasticE4M3(x float32, noise uint16) uint8 {
 func stochasticE2M1(x float32, noise uint16) uint8 {
 	u := math.Float32bits(x)
 	sign, abs := uint8(u>>28&8), u&^(1<<31)
-	code := min((abs-0x3f000000+(uint32(noise)<<6|32))>>22, 7)
-	if small := byChance(math.Float32frombits(min(abs, 0x40000000))*2, noise); abs < 0x3f800000 { // no branch: either is as likely
+	n := uint32(noise)<<6 | 32
+	code := min((abs-0x3f000000+n)>>22, 7)
+	if small := (uint32(math.Float32frombits(min(abs, 0x3f800000))*(1<<23)) + n) >> 22; abs < 0x3f800000 { // no branch: either is as likely
 		code = small
 	}
 	return sign | uint8(code)

@@ -58,10 +58,12 @@ type stepKernel struct {
 	function             driver.Function
 	heads, warps, stages int // a block; stages are tiles in flight a warp
 	shared               int // bytes of shared memory beside the records
+	second               int // and where the state has two precisions
 	record               int // bytes a record
 	fresh                int // bytes a new token besides
 	window               int // largest L
 	format               kernels.StateFormat
+	rings                rings
 }
 
 // lowFiles are the ends of the names of the files with the kernels that read a format.
@@ -95,34 +97,67 @@ func (k *stepKernel) name(first, window int) string {
 	return s
 }
 
+// rings are the sizes that a warp's ring has in front of checkpoints below float32 (ring_bytes of src/replay_low.cuh): room
+// for tiles of the format that is read, or of a wider copy beside it where there is one, or always.
+type rings int
+
+const (
+	ringsAsNeeded rings = iota
+	ringsNarrow
+	ringsWide
+)
+
+// lowTile is the bytes of a tile of a format below float32, and those of a value row's scales.
+func lowTile(f kernels.StateFormat) (tile, scales int) {
+	switch f {
+	case kernels.StateF8:
+		return tileBytes / 4, 4
+	case kernels.StateNVFP4:
+		return tileBytes / 8, 8
+	}
+	return tileBytes / 2, 0
+}
+
 // size repeats the sizes of the Configs in src: of heads of dim value rows; scratch of a warp and rest in bytes.
 func (k *stepKernel) size(window, dim, scratch, rest int) {
 	k.window, k.record = window, k.heads*dim*2+16+keyBytes
 	ring := k.stages * tileBytes
 	if k.format != kernels.StateF32 {
-		ring, k.fresh = tileBytes, k.fresh+keyBytes
+		ring = k.lowRing()
 	}
 	k.shared = (k.warps*(ring+8*k.stages+scratch) + rest + 15) &^ 15
-	switch k.format {
-	case kernels.StateF8:
-		k.shared += k.heads * dim * 4
-	case kernels.StateNVFP4:
-		k.shared += k.heads * dim * 8
-	}
 	if k.format != kernels.StateF32 {
-		k.shared = (k.shared + k.heads*4 + 15) &^ 15
+		_, scales := lowTile(k.format)
+		k.shared = (k.shared + k.heads*(dim*scales+4) + 15) &^ 15
+		k.fresh += keyBytes
 	}
+}
+
+// lowRing is the bytes of a warp's ring in front of a checkpoint below float32; second gets what two precisions add to them.
+func (k *stepKernel) lowRing() int {
+	tile, _ := lowTile(k.format)
+	ring := k.stages * tile
+	switch k.rings {
+	case ringsWide:
+		return tileBytes
+	case ringsAsNeeded:
+		k.second = k.warps * (tileBytes - ring)
+	}
+	return ring
 }
 
 // most is the bytes of shared memory that the kernel may ask for.
 func (k *stepKernel) most() int {
-	return k.shared + (k.window+stepTokens)*k.record + stepTokens*k.fresh
+	return k.shared + k.second + (k.window+stepTokens)*k.record + stepTokens*k.fresh
 }
 
 // config is the launch for rows of t tokens.
-func (k *stepKernel) config(blocks, groups, rows, t int) driver.Config {
+func (k *stepKernel) config(p kernels.Precision, blocks, groups, rows, t int) driver.Config {
 	c := grid(blocks, groups, rows, k.warps*32)
 	c.Shared = uint32(k.shared + (k.window+t)*k.record + t*k.fresh)
+	if p.Two() {
+		c.Shared += uint32(k.second)
+	}
 	return c
 }
 

@@ -14,6 +14,9 @@ type deltaKernels struct {
 	whole    [3][2][3]stepKernel // the convolution too; as step
 	low      [3][2][5]stepKernel // as step, by format instead of blocks
 	step     [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, blocks
+	one      [5]stepKernel       // of one token and windows up to 16 in one precision, with the convolution; by format
+	reads    stepKernel          // of one token and windows up to 16 in nvfp4: rows that do not flush,
+	flushes  stepKernel          // and the others
 }
 
 func (k *deltaKernels) load(l *loader) {
@@ -54,13 +57,29 @@ func deltaShapes() [3]stepKernel {
 func (k *deltaKernels) loadLow(l *loader) {
 	for f := kernels.StateF16; f <= kernels.StateNVFP4; f++ {
 		l.open("delta_low_" + lowFiles[f])
-		for _, v := range [...]struct{ class, tokens, window int }{{0, 1, 16}, {1, 4, 16}, {1, 4, 32}, {2, 8, 32}} {
+		for _, v := range [...]struct{ class, tokens, window int }{{1, 4, 16}, {1, 4, 32}, {2, 8, 32}} {
 			s := &k.low[v.class][windowClass(v.window)][f]
-			*s = stepKernel{heads: 2, warps: 4, stages: lowStages(f), format: f, fresh: keyBytes}
+			*s = stepKernel{heads: 2, warps: 4, stages: lowStages(f), format: f, fresh: keyBytes, rings: ringsWide}
 			s.loadDelta(l, v.tokens, v.window)
 		}
+		if f == kernels.StateNVFP4 {
+			break
+		}
+		k.one[f] = stepKernel{heads: 2, warps: 2, stages: min(3, lowStages(f)), format: f, fresh: keyBytes, rings: ringsNarrow}
+		k.one[f].loadNamed(l, "whole")
 	}
-	k.low[0][1], k.low[2][0] = k.low[1][1], k.low[2][1]
+	k.reads = stepKernel{heads: 2, warps: 4, stages: 4, format: kernels.StateNVFP4, fresh: keyBytes, rings: ringsNarrow}
+	k.reads.loadNamed(l, "reads")
+	k.flushes = stepKernel{heads: 2, warps: 8, stages: 2, format: kernels.StateNVFP4, fresh: keyBytes}
+	k.flushes.loadNamed(l, "flushes")
+	k.low[0] = k.low[1]
+	k.low[2][0] = k.low[2][1]
+}
+
+// loadNamed finds a kernel of one token and windows up to 16.
+func (k *stepKernel) loadNamed(l *loader, name string) {
+	k.sizeDelta(16)
+	k.function = l.kernel("delta_"+name+"_"+k.name(1, 16), k.most())
 }
 
 // loadDelta finds the kernel.
@@ -75,9 +94,9 @@ func (k *stepKernel) sizeDelta(window int) {
 		k.fresh += k.heads * stepKeys * 2 // z
 	}
 	k.size(window, stepKeys, 512, k.heads*(window+16)*4)
-	if k.format != kernels.StateF32 {
+	if k.format != kernels.StateF32 && k.rings != ringsNarrow {
 		side := window / 8 // of the solvers
-		k.shared += k.heads * (side*(side+1)/2*256 + window*4)
+		k.second += k.heads * (side*(side+1)/2*256 + window*4)
 	}
 }
 
@@ -121,7 +140,7 @@ func (o *ops) DeltaStep(p kernels.Delta) {
 		o.deltaWalk(p, modeStep)
 	case full && o.ssm.choices.delta[tokenClass(p.Rows.T)].pick(p.Rows.Count).kernels == whole:
 		o.deltaWhole(p)
-	default:
+	case full || !o.deltaOne(p):
 		o.deltaStream(p)
 	}
 }
@@ -176,7 +195,7 @@ func (o *ops) deltaWhole(p kernels.Delta) {
 	perKey := d.ValueHeads / d.KeyHeads
 	s := fitting(&o.ssm.delta.whole[tokens][windowClass(p.State.Window.L)], o.ssm.choices.delta[tokens].pick(n).blocks, perKey)
 	k.row1, k.calm = int32(n), o.calmFor(p.State)
-	launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, n, p.Rows.T), k)
+	launch(o, s.function, s.config(p.State.Precision, perKey/s.heads, d.KeyHeads, n, p.Rows.T), k)
 	o.waited(p.State.Rings.Addr)
 }
 
@@ -199,7 +218,25 @@ func (o *ops) deltaStream(p kernels.Delta) {
 		f, c, each := m.convolve.pick(&o.ssm.choices, ceil(d.Conv()/8, 32)*32+d.ValueHeads, to-from, p.Rows.T)
 		k.perBlock, k.calm = each, o.calmFor(p.State)
 		launch(o, f, c, k)
-		launch(o, s.function, s.config(perKey/s.heads, d.KeyHeads, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T), k)
+		if s.format == kernels.StateNVFP4 && tokens == 0 && window == 0 {
+			launch(o, m.flushes.function, m.flushes.config(p.State.Precision, perKey/m.flushes.heads, d.KeyHeads, m.flushes.early(p.State, to-from, 1), 1), k)
+			launch(o, m.reads.function, m.reads.config(p.State.Precision, perKey/m.reads.heads, d.KeyHeads, to-from, 1), k)
+			return
+		}
+		launch(o, s.function, s.config(p.State.Precision, perKey/s.heads, d.KeyHeads, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T), k)
 	})
 	o.waited(p.State.Rings.Addr)
+}
+
+// deltaOne does a step of one token below float32 in one kernel; false if none does it.
+func (o *ops) deltaOne(p kernels.Delta) bool {
+	s := &o.ssm.delta.one[p.State.Precision.Read()]
+	if s.heads == 0 || p.Rows.T > 1 || windowClass(p.State.Window.L) > 0 || p.State.Precision.Two() {
+		return false
+	}
+	k, d, n := deltaOf(p, modeStep), p.Dims, p.Rows.Count
+	k.row1, k.calm = int32(n), o.calmFor(p.State)
+	launch(o, s.function, s.config(p.State.Precision, d.ValueHeads/d.KeyHeads/s.heads, d.KeyHeads, n+s.early(p.State, n, 1), 1), k)
+	o.waited(p.State.Rings.Addr)
+	return true
 }

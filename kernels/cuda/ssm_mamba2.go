@@ -15,6 +15,7 @@ type mamba2Kernels struct {
 	convolve             convKernels
 	step                 [2][2][3]stepKernel // by HeadDim 64 and 80, window 16 and 32, blocks
 	low                  [2][2][5]stepKernel // the same, by format
+	dense                [5]stepKernel       // of one token, windows up to 16 and one precision, by format: more blocks a processor
 	whole                [2][3][3]stepKernel // in one kernel; by HeadDim, tokens up to 1, 4 and 8, blocks
 }
 
@@ -71,12 +72,27 @@ func (k *mamba2Kernels) loadLow(l *loader) {
 				s.loadMamba2(l, dim, window)
 			}
 		}
+		if f < kernels.StateF8 {
+			continue
+		}
+		s := &k.dense[f]
+		*s = stepKernel{heads: 4, warps: 4, stages: 2, format: f}
+		if f == kernels.StateNVFP4 {
+			s.stages = lowStages(f)
+		}
+		s.sizeMamba2(80, 16)
+		s.function = l.kernel("mamba2_dense_"+s.name(80, 16), s.most())
 	}
 }
 
-// loadMamba2 finds the kernel; the sizes are those of Config in src/mamba2_step.cuh, or of LowConfig in src/mamba2_low.cuh.
-func (k *stepKernel) loadMamba2(l *loader, dim, window int) {
+// sizeMamba2 repeats the sizes of Config in src/mamba2_step.cuh and of LowConfig in src/mamba2_low.cuh.
+func (k *stepKernel) sizeMamba2(dim, window int) {
 	k.size(window, dim, 256, k.heads*(window+10)*4)
+}
+
+// loadMamba2 finds the kernel.
+func (k *stepKernel) loadMamba2(l *loader, dim, window int) {
+	k.sizeMamba2(dim, window)
 	k.function = l.kernel("mamba2_step_"+k.name(dim, window), k.most())
 }
 
@@ -191,6 +207,9 @@ func (o *ops) mamba2Stream(p kernels.Mamba2) {
 	s := fitting(list, w.blocks, perGroup)
 	if f := p.State.Precision.Read(); f != kernels.StateF32 {
 		s = &m.low[dim][window][f]
+		if dim == 1 && window == 0 && p.Rows.T == 1 && !p.State.Precision.Two() && m.dense[f].heads > 0 {
+			s = &m.dense[f]
+		}
 	}
 	o.mamba2Launch(p, s, w)
 	if w.kernels == apart {
@@ -210,7 +229,7 @@ func (o *ops) mamba2Launch(p kernels.Mamba2, s *stepKernel, w way) {
 			k.perBlock = each
 			launch(o, f, c, k)
 		}
-		c := s.config(blocks, d.Groups, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T)
+		c := s.config(p.State.Precision, blocks, d.Groups, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T)
 		if w.kernels == whole {
 			c.Cluster = uint32(blocks)
 		}

@@ -87,11 +87,10 @@ __device__ __forceinline__ uint32_t stochastic_e4m3(float x, uint32_t noise) {
   if (abs < 0x3c800000u) code = by_chance(__uint_as_float(abs) * 512.f, noise);
   return (u >> 24 & 0x80u) | code;
 }
+// 1 + |x| has the steps of subnormal results, 2 |x| those of the others, and the larger of both is the one that counts.
 __device__ __forceinline__ uint32_t stochastic_e2m1(float x, uint32_t noise) {
-  const uint32_t u = __float_as_uint(x), abs = u & 0x7fffffffu;
-  uint32_t code = min((abs - 0x3f000000u + (noise << 6 | 32u)) >> 22, 7u);
-  if (abs < 0x3f800000u) code = by_chance(__uint_as_float(abs) * 2.f, noise);
-  return (u >> 28 & 8u) | code;
+  const float magnified = fmaxf(__fadd_rz(fabsf(x), 1.f), fabsf(x) + fabsf(x));
+  return (__float_as_uint(x) >> 28 & 8u) | min((__float_as_uint(magnified) - 0x3f800000u + (noise << 6 | 32u)) >> 22, 7u);
 }
 __device__ __forceinline__ uint32_t nearest_f16(float x) {
   const uint32_t u = __float_as_uint(x), abs = u & 0x7fffffffu;

@@ -126,10 +126,11 @@ __device__ __forceinline__ void derive(float (&u)[W / 8][4], const RawTile<HP>& 
       read_chunk<Stored<HP>::TF32>(acc[m], s0, s1, make_uint2(k[0], k[4]));
     }
   }
+  const float unit[2] = {tile.unit(lane, 0), tile.unit(lane, 1)};
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) u[m][e] = 0.f;
+    for (int e = 0; e < 4; e++) u[m][e] = 0.f, acc[m][e] *= unit[e >> 1];
 #pragma unroll
   for (int k = 0; k < M; k++) {
     const float2 reach = *reinterpret_cast<const float2*>(solver.reach + k * 8 + 2 * c);

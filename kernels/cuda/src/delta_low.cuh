@@ -7,25 +7,27 @@
 namespace delta {
 
 // Block = (row, key head, HPC of its value heads). Queries and corrections as in delta_step.cuh.
-// T_: most tokens a row. FORMAT: what rows read that do not flush.
-template <int T_, int W_, int STAGES_, int FORMAT_>
+// T_: most tokens a row. FORMAT: what rows read that do not flush. MIX: the convolution of one token is in the kernel, and the
+// state has one precision.
+template <int T_, int W_, int WARPS_, int STAGES_, int FORMAT_, bool MIX_, Role ROLE_>
 struct LowConfig {
-  static constexpr int FORMAT = FORMAT_, T = T_, W = W_, HPC = 2, WARPS = 4, WPH = WARPS / HPC, STAGES = STAGES_, P = KEYS;
-  static constexpr int TILES = P / TILE_ROWS / WPH;                       // of a warp
-  static constexpr int STAGE = Low<FORMAT>::TILE, RING = TILE_BYTES;  // bytes; of a warp
-  static_assert(STAGES * STAGE <= RING);
+  static constexpr bool MIX = MIX_;
+  static constexpr Role ROLE = ROLE_;
+  static constexpr int FORMAT = FORMAT_, T = T_, W = W_, HPC = 2, WARPS = WARPS_, WPH = WARPS / HPC, STAGES = STAGES_, P = KEYS;
+  static constexpr int TILES = P / TILE_ROWS / WPH;  // of a warp
+  static constexpr int STAGE = Low<FORMAT>::TILE, RING = MIX || ROLE == READS ? STAGES * STAGE : T > 1 ? TILE_BYTES : 0;  // bytes
+  static_assert(STAGES * STAGE <= TILE_BYTES);
   static constexpr int THREADS = WARPS * 32;
   static constexpr int NT = T > 4 ? 2 : 1;  // query operands
   static constexpr int U_ROW = HPC * P * 2 + 16;
-  // shared memory; what depends on the number of records comes last
+  // shared memory behind the rings; what depends on the number of records comes last
   static constexpr int WORDS = 128;  // of scratch a warp
-  static constexpr int SCRATCH = WARPS * RING;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
+  static constexpr int SCRATCH = 0;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
   static constexpr int BARS = SCRATCH + WARPS * WORDS * 4;
   static constexpr int GS = BARS + WARPS * STAGES * 8;  // log decays [W + 8][HPC], beta [8][HPC]
   static constexpr int SCALES = (GS + HPC * (W + 16) * 4 + 15) / 16 * 16;  // of the value rows, then of the heads
   static constexpr int WHOLE = HPC * P * Low<FORMAT>::SCALES;
-  static constexpr int SOLVERS = SCALES + (WHOLE + HPC * 4 + 15) / 16 * 16;
-  static constexpr int US = SOLVERS + HPC * (int)sizeof(Solver<W>);
+  static constexpr int US = SCALES + (WHOLE + HPC * 4 + 15) / 16 * 16;
   static_assert(W * HPC <= THREADS);
 };
 
@@ -50,17 +52,45 @@ __device__ __forceinline__ void gated_norm(const Delta& p, const uint8_t* us, in
   }
 }
 
+// The token's convolved channels into shared memory and records, all by the block's threads; in front of it, the wait for the
+// kernel in front. key: a plain row. first: this block keeps q and k of its key head.
+template <class C>
+__device__ __forceinline__ void convolve_token(const Delta& p, int row, int khead, int head0, bool first, uint32_t* plain, uint32_t* key, uint8_t* values) {
+  const Pieces<C> pieces = {p, khead, head0};
+  auto channel = [&](int i) { return pieces.channel(i); };
+  BlockConv<C::THREADS, Pieces<C>::COUNT, 1, 1> conv = {ConvRow(p, row)};
+  conv.load_old(p.state, p.conv_w, 0, p.conv(), channel);
+  pdl_wait();
+  pdl_trigger();
+  conv.load_new(p.qkv, channel);
+  conv.finish([&](int i, int t, float(&y)[8], uint4 raw) {
+    const int vector = i / 16, piece = i % 16;
+    if (vector < 2) {
+      normalise(y);
+      const uint4 rounded = pack8_bf16(y);
+      *reinterpret_cast<uint4*>(plain + vector * KEY_WORDS + piece * 4) = rounded;
+      if (vector == 1) *reinterpret_cast<uint4*>(key + piece * 4) = rounded;
+      if (vector == 1 && first) *reinterpret_cast<uint4*>(conv.r.template record<bf16>(p.state, p.state.b, t, p.keys()) + channel(i) - p.keys()) = rounded;
+    } else {
+      *reinterpret_cast<uint4*>(values + (vector - 2) * KEYS * 2 + piece * 16) = pack8_f16(y);
+    }
+    if (vector >= 2 || first) *conv.r.raw(p.state, t, p.conv(), channel(i)) = raw;
+  });
+}
+
 // One token that does not flush: keys and decays of records 0 .. h, the new one last, lie in rows 0 .. h of shared memory.
-// Even columns of the tensor-core products are the key's, odd ones the query's. row_u: where the correction belongs.
+// Even columns of the tensor-core products are the key's, odd ones the query's. row_u: where the correction belongs; words:
+// WORDS of this warp.
 template <class C>
 __device__ __forceinline__ void one_token(const Reads<C>& reads, uint8_t* us, __half* row_u, const uint32_t* keys, const uint32_t* plain, const float* gs,
-                                          const uint8_t* scales, float scale, int h, int hd, int sub, int lane) {
+                                          const uint8_t* scales, uint32_t* words, float scale, int h, int hd, int sub, int lane) {
   constexpr int P = C::P, W = C::W, M = W / 16;
   const int g = lane >> 2, c = lane & 3;
   uint32_t q[1][16];
   float gt[M][4], after, total;
-  load_lane_words<C::FORMAT>(q[0], g & 1 ? plain : keys + h * KEY_WORDS, lane);
-  key_products<C::FORMAT, M>(gt, q[0], keys, h, lane);
+  float down[2] = {1.f, 1.f};
+  if constexpr (!Low<C::FORMAT>::BF) down[0] = convert_query<C::FORMAT>(words, keys + h * KEY_WORDS, lane), down[1] = convert_query<C::FORMAT>(words + 64, plain, lane);
+  key_products<M>(gt, keys + h * KEY_WORDS, plain, keys, h, lane);
   sum_decays<W>(lane <= h ? gs[lane * C::HPC + hd] : 0.f, after, total, lane);
   const float decayed = lane < h ? expf(after) : 0.f, with_key = product_of_lane<M>(gt, false, lane), with_query = product_of_lane<M>(gt, true, lane) * scale;
   const float weight[2] = {lane < h ? with_key * decayed : 0.f, lane < h ? with_query * decayed : 0.f};
@@ -86,17 +116,21 @@ __device__ __forceinline__ void one_token(const Reads<C>& reads, uint8_t* us, __
       else
         w[m][0][r] = term[0], w[m][1][r] = term[1];
     }
-  const float down = scale_query<C::FORMAT>(q[0]), decay = expf(total) * head_scale<C>(scales, hd);
+  __syncwarp();
+  load_lane_words<C::FORMAT>(q[0], Low<C::FORMAT>::BF ? (g & 1 ? plain : keys + h * KEY_WORDS) : words + (g & 1) * 64, lane);
   if constexpr (PARTED) part_query(q[0], lane);
-  const float factor[2] = {decay * __shfl_sync(~0u, down, 0), decay * scale * __shfl_sync(~0u, down, 4)};
+  const float decay = expf(total) * head_scale<C>(scales, hd), factor[2] = {decay * down[0], decay * scale * down[1]};
   const int first = hd * P + sub * C::TILES * TILE_ROWS;  // value row in the block
   uint32_t u_lane[M];
 #pragma unroll
-  for (int m = 0; m < M; m++) u_lane[m] = smem_addr(us + first * 2) + min(16 * m + (lane >> 4) * 8 + (lane & 7), max(h - 1, 0)) * C::U_ROW + (lane >> 3 & 1) * 16;
+  for (int m = 0; m < M; m++) u_lane[m] = once(smem_addr(us + first * 2) + min(16 * m + (lane >> 4) * 8 + (lane & 7), max(h - 1, 0)) * C::U_ROW + (lane >> 3 & 1) * 16);
   scales += first * Low<C::FORMAT>::SCALES;
-  __half* const values = reinterpret_cast<__half*>(us + W * C::U_ROW) + first + (c & 1) * 8 + g;  // lanes of odd c have rows g + 8
+  __half* values = reinterpret_cast<__half*>(us + W * C::U_ROW) + first + (c & 1) * 8 + g;  // lanes of odd c have rows g + 8
+  row_u += first + c * 8 + g;
+  asm volatile("" : "+l"(row_u), "+l"(values));
+  reads.begin();
 #pragma unroll 1
-  for (int i = 0; i < C::TILES; i++) {
+  for (int i = 0; i < C::TILES; i++, row_u += TILE_ROWS, values += TILE_ROWS) {
     float acc[1][4];
     const uint8_t* const tile_scales = scales + i * TILE_ROWS * Low<C::FORMAT>::SCALES;
     if constexpr (PARTED)
@@ -110,71 +144,75 @@ __device__ __forceinline__ void one_token(const Reads<C>& reads, uint8_t* us, __
     for (int m = 0; m < M; m++) {
       if (m * 16 >= h) break;
       uint32_t u[4];
-      ldmatrix_x4_trans(u, u_lane[m] + i * TILE_ROWS * 2);
+      ldmatrix_x4_trans(u, u_lane[m]);
+      u_lane[m] += TILE_ROWS * 2;
 #pragma unroll
       for (int t = TERMS - 1; t >= 0; t--) mma_f16(acc[0], u, w[m][t][0], w[m][t][1]);
     }
     const float known = PARTED ? sum_of_columns(acc[0], 0, lane) : c & 1 ? acc[0][2] : acc[0][0];
     const float read = PARTED ? sum_of_columns(acc[0], 1, lane) : c & 1 ? acc[0][3] : acc[0][1];
     // What the record holds is what is used; the output takes the place of v, for the norm.
-    const __half u = __float2half_rn(saturate_f16(strength * (__half2float(values[i * TILE_ROWS]) - known)));
+    const __half u = __float2half_rn(saturate_f16(strength * (__half2float(*values) - known)));
     __syncwarp();
     if (c < 2) {
-      row_u[first + i * TILE_ROWS + c * 8 + g] = u;
-      reinterpret_cast<bf16*>(values)[i * TILE_ROWS] = narrow<bf16>(fmaf(__half2float(u), own, read));
+      *row_u = u;
+      *reinterpret_cast<bf16*>(values) = narrow<bf16>(fmaf(__half2float(u), own, read));
     }
   }
 }
 
 template <class C>
-__device__ void low_step(const Delta& p) {
+__device__ __forceinline__ void low_row(const Delta& p, int row) {
   constexpr int P = C::P, HPC = C::HPC, W = C::W, NT = C::NT, M = W / 16, MT = W / 8 + 1;
   extern __shared__ __align__(128) uint8_t smem[];
+  uint8_t* const space = smem + C::WARPS * ring_bytes<C>(p.state);
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
-  const int khead = blockIdx.y, row = row_of_block(p, lane), T = p.rows.t;
+  const int khead = blockIdx.y, T = C::ROLE == EITHER ? p.rows.t : 1;
   const int vheads = p.value_heads, kheads = p.key_heads, values = p.values(), nkeys = p.keys();
-  const int head0 = khead * (vheads / kheads) + blockIdx.x * HPC;
+  const int head0 = (khead * gridDim.x + blockIdx.x) * HPC;
   // The cursors and committed records are older than the kernel in front: they may be read before the wait.
-  if (row < 0) return pdl_wait();  // no launch may end before the one in front
-  const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
-  if (n == 0) {
-    pdl_wait();
+  const StepRow found(p, row, C::ROLE != FLUSHES);
+  if (C::ROLE == READS && found.flushes(p.state)) return;
+  if (C::ROLE != FLUSHES && found.n == 0) {
+    if (C::ROLE != READS) pdl_wait();
     clear_row(p, row, 0, head0 * P, HPC * P);
     return;
   }
-  const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
-  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], token0 = p.rows.first + row * T;
-  const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
-  const bool flush = h + n > p.state.window;
+  const int n = C::ROLE == EITHER ? found.n : 1, slot = found.slot;
+  if (C::ROLE == EITHER && has_another(p, found, lane)) return pdl_wait();
+  const RecordRows<W> rows = {found.h, n};
+  const int h = rows.h, origin = found.origin, src = found.src, dst = found.dst, token0 = p.rows.first + row * T;
+  const bool flush = C::ROLE == FLUSHES || C::ROLE == EITHER && h + n > p.state.window;
 
   // ---- start streaming: WPH warps have a head, each TILES one behind the other
   const int sub = warp % C::WPH, hd = warp / C::WPH, head = head0 + hd;
   const int64_t first = (int64_t)head * P + sub * C::TILES * TILE_ROWS;  // value row
-  uint8_t* const ring = smem + warp * C::RING;
-  uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * C::STAGES;
+  uint8_t* const us = space + C::US;                    // u of committed records, v of new tokens, later their outputs
+  uint32_t* const keys = reinterpret_cast<uint32_t*>(us + (W + T) * C::U_ROW);
+  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // q and k of the new tokens
+  Solver<W>* const solvers = reinterpret_cast<Solver<W>*>(plain + 2 * T * KEY_WORDS);  // of two precisions
+  uint8_t* const ring = smem + warp * ring_bytes<C>(p.state);
+  uint64_t* const bars = reinterpret_cast<uint64_t*>(space + C::BARS) + warp * C::STAGES;
   const Reads<C> reads = {ring, bars, p.state.block(src) + p.state.lp.values + first * Low<C::FORMAT>::ROW_BYTES};
   Flush<C> fold = {p.state, p.state.block(src), p.state.block(dst), p.state.noise(origin + h), head, first, ring, bars};
   if (lane == 0) {
-    for (int s = 0; s < C::STAGES; s++) mbar_init(bars + s, 1);
+    for (int s = 0; s < barriers<C>(); s++) mbar_init(bars + s, 1);
     mbar_init_fence();
     if (flush)
-      with_format<C::FORMAT>(p.state.hp.format, [&](auto f) { fold.template start<decltype(f)::value>(); });
+      with_format<C::FORMAT, !C::MIX>(p.state.hp.format, [&](auto f) { fold.template start<decltype(f)::value>(); });
     else
       reads.start();
   }
 
   // ---- records into shared memory
-  const int capacity = p.state.records, origin_at = origin % capacity;
+  const int capacity = p.state.records, origin_at = (uint32_t)origin % (uint32_t)capacity;
   auto ring_at = [&](int i) { int at = origin_at + i; return at >= capacity ? at - capacity : at; };
   const uint64_t slot_ring = p.state.rings + (int64_t)slot * p.state.ring_stride;
   __half* const ring_u = reinterpret_cast<__half*>(slot_ring + p.state.x) + head0 * P;
   const bf16* const ring_k = reinterpret_cast<const bf16*>(slot_ring + p.state.b) + khead * KEYS;
   const float* const ring_g = reinterpret_cast<const float*>(slot_ring + p.state.decay) + head0;
   const int64_t local0 = (int64_t)(row - p.row0) * T;  // the row's first token in scratch
-  uint8_t* const us = smem + C::US;                    // u of committed records, v of new tokens, later their outputs
-  uint32_t* const keys = reinterpret_cast<uint32_t*>(us + (W + T) * C::U_ROW);
-  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // q and k of the new tokens
-  float* const gs = reinterpret_cast<float*>(smem + C::GS);
+  float* const gs = reinterpret_cast<float*>(space + C::GS);
   float* const betas = gs + HPC * (W + 8);
   static_assert(HPC * P / 8 == 32);
   const int g_i = threadIdx.x / HPC, g_hd = threadIdx.x % HPC;  // this thread's gates: record g_i, and new record g_i
@@ -183,38 +221,54 @@ __device__ void low_step(const Delta& p) {
   if (g_i < h) g_v[0] = __ldcg(ring_g + ring_at(g_i) * vheads + g_hd);
 #pragma unroll 1
   for (int i = warp; i < h; i += C::WARPS) {  // a warp takes a record at a time
-    const int at = ring_at(i);
-    cp_async16(us + i * C::U_ROW + lane * 16, ring_u + (int64_t)at * values + lane * 8);
-    if (lane < 16) cp_async16(keys + i * KEY_WORDS + lane * 4, ring_k + (int64_t)at * nkeys + lane * 8);
+    const uint32_t at = ring_at(i);
+    cp_async16(us + i * C::U_ROW + lane * 16, ring_u + (at * values + lane * 8));
+    if (lane < 16) cp_async16(keys + i * KEY_WORDS + lane * 4, ring_k + (at * nkeys + lane * 8));
   }
-  for (int idx = threadIdx.x; idx < n * HPC * 2; idx += C::THREADS)
-    prefetch_l2(row_of<bf16>(p.z, token0 + idx / (HPC * 2)) + head0 * P + idx % (HPC * 2) * 64);
-  if (flush && p.state.two)  // the values that corrections are derived from
+  auto prefetch_gates = [&] {
+    for (int idx = threadIdx.x; idx < n * HPC * 2; idx += C::THREADS) {
+      prefetch_l2(row_of<bf16>(p.z, token0 + idx / (HPC * 2)) + head0 * P + idx % (HPC * 2) * 64);
+      if (C::ROLE == READS) break;
+    }
+  };
+  if constexpr (!C::MIX) prefetch_gates();  // the convolution lies between this kernel and the product
+  if (!C::MIX && flush && p.state.two)  // the values that corrections are derived from
     for (int idx = threadIdx.x; idx < h * HPC * 2; idx += C::THREADS)
       prefetch_l2(at<bf16>(slot_ring + p.state.v) + (int64_t)ring_at(idx / (HPC * 2)) * values + head0 * P + idx % (HPC * 2) * 64);
-  load_scales<C>(smem + C::SCALES, flush ? p.state.hp : p.state.lp, p.state.block(src), head0);
-  pdl_wait();
-  pdl_trigger();
-  const bool alone = T == 1 && !flush;  // the new record's key and decay lie behind the others
+  load_scales<C>(space + C::SCALES, flush ? p.state.hp : p.state.lp, p.state.block(src), head0);
+  const bool alone = C::ROLE != FLUSHES && T == 1 && !flush;  // the new record's key and decay lie behind the others
+  if constexpr (C::MIX) {
+    convolve_token<C>(p, row, khead, head0, blockIdx.x == 0, plain, keys + (alone ? h : W) * KEY_WORDS, us + W * C::U_ROW);
+    prefetch_gates();
+    if (g_i < n) {
+      const int gate = ring_at(h) * vheads + g_hd, of = head0 + g_hd;
+      g_v[1] = log_decay(p, widen(row_of<bf16>(p.a, token0)[of]), of);
+      beta = sigmoid(widen(row_of<bf16>(p.b, token0)[of]));
+      at<float>(slot_ring + p.state.decay)[gate + head0] = g_v[1];
+    }
+  } else {
+    if (C::ROLE != READS) pdl_wait();
+    pdl_trigger();
 #pragma unroll 1
-  for (int t = warp; t < n; t += C::WARPS) {
-    const bf16* const key = ring_k + (int64_t)ring_at(h + t) * nkeys;
-    if (lane < 16) cp_async16(keys + (alone ? h : W + t) * KEY_WORDS + lane * 4, key + lane * 8);
-    cp_async16(us + (W + t) * C::U_ROW + lane * 16, reinterpret_cast<const __half*>(p.value) + (local0 + t) * values + head0 * P + lane * 8);
-    cp_async16(plain + (lane < 16 ? t : T + t) * KEY_WORDS + (lane & 15) * 4, (lane < 16 ? reinterpret_cast<const bf16*>(p.query) + (local0 + t) * nkeys + khead * KEYS : key) + (lane & 15) * 8);
+    for (int t = warp; t < n; t += C::WARPS) {
+      const bf16* const key = ring_k + (int64_t)ring_at(h + t) * nkeys;
+      if (lane < 16) cp_async16(keys + (alone ? h : W + t) * KEY_WORDS + lane * 4, key + lane * 8);
+      cp_async16(us + (W + t) * C::U_ROW + lane * 16, reinterpret_cast<const __half*>(p.value) + (local0 + t) * values + head0 * P + lane * 8);
+      cp_async16(plain + (lane < 16 ? t : T + t) * KEY_WORDS + (lane & 15) * 4, (lane < 16 ? reinterpret_cast<const bf16*>(p.query) + (local0 + t) * nkeys + khead * KEYS : key) + (lane & 15) * 8);
+    }
+    if (g_i < n) {
+      g_v[1] = __ldcg(ring_g + ring_at(h + g_i) * vheads + g_hd);
+      beta = __ldcg(at<float>(p.beta) + (local0 + g_i) * vheads + head0 + g_hd);
+    }
   }
-  if (g_i < n) {
-    g_v[1] = __ldcg(ring_g + ring_at(h + g_i) * vheads + g_hd);
-    beta = __ldcg(at<float>(p.beta) + (local0 + g_i) * vheads + head0 + g_hd);
-    gs[(alone ? h : W + g_i) * HPC + g_hd] = g_v[1];
-  }
+  if (g_i < n) gs[(alone ? h : W + g_i) * HPC + g_hd] = g_v[1];
   if (g_i < h) gs[g_i * HPC + g_hd] = g_v[0];
   if (g_i < 8) betas[g_i * HPC + g_hd] = beta;
   cp_async_wait_all();
   __syncthreads();
   const float scale = 0.08838834764831845f;  // 1 / sqrt(128)
   if (alone) {
-    one_token<C>(reads, us, ring_u + (int64_t)ring_at(h) * values, keys, plain, gs, smem + C::SCALES, scale, h, hd, sub, lane);
+    one_token<C>(reads, us, ring_u + (int64_t)ring_at(h) * values, keys, plain, gs, space + C::SCALES, reinterpret_cast<uint32_t*>(space + C::SCRATCH) + warp * C::WORDS, scale, h, hd, sub, lane);
     gated_norm<C>(p, us, token0, n, head0, warp, lane);
     return;
   }
@@ -240,12 +294,12 @@ __device__ void low_step(const Delta& p) {
   uint32_t key_lane[M];
 #pragma unroll
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
-  float* const coup = reinterpret_cast<float*>(smem + C::SCRATCH + warp * 512);
+  float* const coup = reinterpret_cast<float*>(space + C::SCRATCH + warp * 512);
   float* const inv = coup + 64;
   float down[NT];
   if (!flush)
 #pragma unroll
-    for (int m = 0; m < NT; m++) down[m] = load_low_query<C::FORMAT>(q[m], query(m, t_row), counts, lane) * head_scale<C>(smem + C::SCALES, hd);
+    for (int m = 0; m < NT; m++) down[m] = load_low_query<C::FORMAT>(q[m], query(m, t_row), counts, lane) * head_scale<C>(space + C::SCALES, hd);
 
   const Decays decays(lane < h ? gs[lane * HPC + hd] : 0.f, lane < n ? gs[(W + lane) * HPC + hd] : 0.f, lane);
   const float until_query = __shfl_sync(~0u, decays.until, t_row);
@@ -353,8 +407,9 @@ __device__ void low_step(const Delta& p) {
         *reinterpret_cast<uint4*>(ring_u + (int64_t)ring_at(h + t) * values + hd * P + (sub * C::TILES + i) * TILE_ROWS + (lane & 1) * 8) = v;
     }
   };
-  const uint8_t* const scales = smem + C::SCALES + (hd * P + sub * C::TILES * TILE_ROWS) * Low<C::FORMAT>::SCALES;
+  const uint8_t* const scales = space + C::SCALES + (hd * P + sub * C::TILES * TILE_ROWS) * Low<C::FORMAT>::SCALES;
   if (!flush) {
+    reads.begin();
     for (int i = 0; i < C::TILES; i++) {
       uint32_t u[M][4];
       float acc[NT][4];
@@ -365,8 +420,7 @@ __device__ void low_step(const Delta& p) {
       emit(acc, u, i);
     }
   } else {
-    Solver<W>* const solvers = reinterpret_cast<Solver<W>*>(smem + C::SOLVERS);
-    if (p.state.two) {
+    if (!C::MIX && p.state.two) {
       const float strength = lane < h ? __ldcg(at<float>(slot_ring + p.state.beta) + (int64_t)ring_at(lane) * vheads + head) : 0.f;
       make_solvers<C>(solvers, keys, rows, lane < h ? gs[lane * HPC + hd] : 0.f, strength, warp, lane);
     }
@@ -378,13 +432,13 @@ __device__ void low_step(const Delta& p) {
 #pragma unroll
     for (int m = 0; m < NT; m++) queries[m] = query(m, min(t_row, n - 1)) + c * 2;
     const bf16* const ring_v = at<bf16>(slot_ring + p.state.v) + first;
-    with_format<C::FORMAT>(p.state.hp.format, [&](auto f) {
+    with_format<C::FORMAT, !C::MIX>(p.state.hp.format, [&](auto f) {
       constexpr int HP = decltype(f)::value;
-      fold.scales = smem + C::SCALES + (hd * P + sub * C::TILES * TILE_ROWS) * Stored<HP>::SCALES;
-      fold.whole = reinterpret_cast<const float*>(smem + C::SCALES + C::WHOLE)[hd];
+      fold.scales = space + C::SCALES + (hd * P + sub * C::TILES * TILE_ROWS) * Stored<HP>::SCALES;
+      fold.whole = reinterpret_cast<const float*>(space + C::SCALES + C::WHOLE)[hd];
       Folding<M> folding = {gamma, {}, key_lane};
       fold.template run<HP, NT>(
-          reinterpret_cast<uint32_t*>(smem + C::SCRATCH), warp, lane, folding,
+          reinterpret_cast<uint32_t*>(space + C::SCRATCH), warp, lane, folding,
           [&](const RawTile<HP>& tile, int i) {
             uint32_t u[M][4];
             float anew[W / 8][4];
@@ -416,17 +470,26 @@ __device__ void low_step(const Delta& p) {
     });
   }
   gated_norm<C>(p, us, token0, n, head0, warp, lane);
+  if (C::ROLE == FLUSHES && lane == 0)
+    for (int s = 0; s < barriers<C>(); s++) mbar_end(bars + s);
+}
+
+template <class C>
+__device__ void low_step(const Delta& p) {
+  if (C::MIX && !p.calm) pdl_wait();
+  for_rows<C>(p, threadIdx.x & 31, [&](int row) { low_row<C>(p, row); });
 }
 
 }  // namespace delta
 
-// delta_step_T_W_HEADS_WARPS_STAGES_FORMAT: as in delta_step.cu; FORMAT is that of kernels.StateFormat.
-#define DELTA_LOW(T, W, STAGES, MINB, FORMAT)                                                                             \
-  extern "C" __global__ void __launch_bounds__(128, MINB) delta_step_##T##_##W##_2_4_##STAGES##_##FORMAT(PARAMS(Delta, p)) { \
-    delta::low_step<delta::LowConfig<T, W, STAGES, FORMAT>>(p);                                                          \
+// delta_step_T_W_HEADS_WARPS_STAGES_FORMAT: as in delta_step.cu; FORMAT is that of kernels.StateFormat. Of one token:
+// delta_whole_.. with the convolution, in one precision; delta_reads_.. and delta_flushes_..
+#define DELTA_LOW(NAME, ROLE, MIX, T, W, WARPS, STAGES, MINB, FORMAT)                                                             \
+  extern "C" __global__ void __launch_bounds__(WARPS * 32, MINB) delta_##NAME##_##T##_##W##_2_##WARPS##_##STAGES##_##FORMAT(PARAMS(Delta, p)) { \
+    delta::low_step<delta::LowConfig<T, W, WARPS, STAGES, FORMAT, MIX, ROLE>>(p);                                                 \
   }
 #define DELTA_LOW_ALL(STAGES, FORMAT) \
-  DELTA_LOW(1, 16, STAGES, 4, FORMAT) \
-  DELTA_LOW(4, 16, STAGES, 4, FORMAT) \
-  DELTA_LOW(4, 32, STAGES, 3, FORMAT) \
-  DELTA_LOW(8, 32, STAGES, 2, FORMAT)
+  DELTA_LOW(step, EITHER, false, 4, 16, 4, STAGES, 4, FORMAT) \
+  DELTA_LOW(step, EITHER, false, 4, 32, 4, STAGES, 3, FORMAT) \
+  DELTA_LOW(step, EITHER, false, 8, 32, 4, STAGES, 2, FORMAT)
+#define DELTA_LOW_WHOLE(STAGES, FORMAT) DELTA_LOW(whole, EITHER, true, 1, 16, 2, STAGES, 7, FORMAT)

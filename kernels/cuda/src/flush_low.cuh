@@ -5,7 +5,7 @@
 #pragma once
 #include <type_traits>
 
-#include "replay_low.cuh"
+#include "flush_rows.cuh"
 
 // A copy of format F: a tile as it is stored.
 template <int F>
@@ -13,25 +13,27 @@ struct Stored {
   static constexpr int BITS = F == STATE_F32 ? 32 : F == STATE_F8 ? 8 : F == STATE_NVFP4 ? 4 : 16;
   static constexpr int ROW = KEYS * BITS / 8, TILE = TILE_ROWS * ROW;
   static constexpr int SCALES = F == STATE_F8 ? 4 : F == STATE_NVFP4 ? 8 : 0;  // bytes a value row
-  static constexpr bool TF32 = F == STATE_F16 || F == STATE_BF16;              // tf32 holds every value
+  static constexpr bool TF32 = F != STATE_F32;                                 // tf32 holds every value, in its row's unit
 };
 
-// Calls f with the format as a constant: of what may carry the recurrence beside reads of FORMAT.
-template <int FORMAT, typename Call>
+// Calls f with the format as a constant: FORMAT, or, with TWO, of what may carry the recurrence beside reads of it.
+template <int FORMAT, bool TWO, typename Call>
 __device__ __forceinline__ void with_format(int format, Call f) {
-  if (format == FORMAT) return f(std::integral_constant<int, FORMAT>());
-  if (format == STATE_F32) return f(std::integral_constant<int, STATE_F32>());
-  if constexpr (FORMAT >= STATE_F8) {
+  if (!TWO || format == FORMAT) return f(std::integral_constant<int, FORMAT>());
+  if constexpr (TWO)
+    if (format == STATE_F32) return f(std::integral_constant<int, STATE_F32>());
+  if constexpr (TWO && FORMAT >= STATE_F8) {
     if (format == STATE_F16) return f(std::integral_constant<int, STATE_F16>());
     if (format == STATE_BF16) return f(std::integral_constant<int, STATE_BF16>());
   }
-  if constexpr (FORMAT == STATE_NVFP4)
+  if constexpr (TWO && FORMAT == STATE_NVFP4)
     if (format == STATE_F8) return f(std::integral_constant<int, STATE_F8>());
 }
 
 // ---------------------------------------------------------------- widening and folding
 
-// A tile in shared memory with the scales of its rows; whole: the head's scale of nvfp4.
+// A tile in shared memory with the scales of its rows; whole: the head's scale of nvfp4. What a row gives is in a unit of its
+// own: without the float32 scale of its block or head.
 template <int F>
 struct RawTile {
   uint8_t* raw;
@@ -41,10 +43,14 @@ struct RawTile {
   __device__ __forceinline__ uint8_t* place(int lane, int r, int i) const {
     return raw + ((lane >> 2) + 8 * r) * Stored<F>::ROW + (16 * i + 4 * (lane & 3)) * Stored<F>::BITS / 8;
   }
+  // The unit of row g + 8r.
+  __device__ __forceinline__ float unit(int lane, int r) const {
+    if constexpr (F == STATE_F8) return reinterpret_cast<const float*>(scales)[(lane >> 2) + 8 * r];
+    return F == STATE_NVFP4 ? whole * NVFP4_UNIT : 1.f;
+  }
   // This lane's columns of chunk i of row g + 8r.
   __device__ __forceinline__ float4 load(int lane, int r, int i) const {
     const uint8_t* p = place(lane, r, i);
-    const uint8_t* s = scales + ((lane >> 2) + 8 * r) * Stored<F>::SCALES;
     if constexpr (F == STATE_F32) {
       return *reinterpret_cast<const float4*>(p);
     } else if constexpr (F == STATE_BF16) {
@@ -52,20 +58,17 @@ struct RawTile {
       return make_float4(bf_lo(v.x), bf_hi(v.x), bf_lo(v.y), bf_hi(v.y));
     } else {
       uint2 v;
-      float scale = 1.f;
       if constexpr (F == STATE_F16) {
         v = *reinterpret_cast<const uint2*>(p);
       } else if constexpr (F == STATE_F8) {
         v = widen_f8x4(*reinterpret_cast<const uint32_t*>(p));
-        scale = *reinterpret_cast<const float*>(s);
-      } else {
-        const uint32_t codes = *reinterpret_cast<const uint16_t*>(p);
+      } else {  // with the block's scale a float16 too
+        const uint32_t codes = *reinterpret_cast<const uint16_t*>(p), scale = widen_f8x4(scales[((lane >> 2) + 8 * r) * Stored<F>::SCALES + i]).x;
         v = widen_f8x4(__byte_perm(even_e2m1(codes), odd_e2m1(codes), 0x5140));
-        scale = widen_f8(s[i]) * (whole * NVFP4_UNIT);
+        v.x = multiply_f16x2(v.x, __byte_perm(scale, 0, 0x1010)), v.y = multiply_f16x2(v.y, __byte_perm(scale, 0, 0x1010));
       }
       const float2 x = unpack_f16(v.x), y = unpack_f16(v.y);
-      if constexpr (F == STATE_F16) return make_float4(x.x, x.y, y.x, y.y);
-      return make_float4(x.x * scale, x.y * scale, y.x * scale, y.y * scale);
+      return make_float4(x.x, x.y, y.x, y.y);
     }
   }
 };
@@ -84,14 +87,26 @@ __device__ __forceinline__ void read_chunk(float (&acc)[4], const float4& s0, co
   }
 }
 
-// What is folded into a tile: gamma S + sum_j wv_j k_j^T (tile_pass of replay.cuh).
+// What is folded into a tile: gamma S + sum_j wv_j k_j^T (fold_chunk of replay.cuh).
 template <int M>
 struct Folding {
   float gamma;
   uint32_t wv[M][3][4];
   const uint32_t (&key_lane)[M];
+};
+// A tile with what is folded into it.
+template <int F, int M>
+struct Folded {
+  const RawTile<F>& tile;
+  const Folding<M>& folding;
+  int lane;
+  float gamma[2];  // of rows g and g + 8, for their units
+  __device__ __forceinline__ Folded(const RawTile<F>& tile, const Folding<M>& folding, int lane)
+      : tile(tile), folding(folding), lane(lane), gamma{folding.gamma * tile.unit(lane, 0), folding.gamma * tile.unit(lane, 1)} {}
   // Chunk i of rows g and g + 8, which are s0 and s1.
-  __device__ __forceinline__ void chunk(float4& r0, float4& r1, const float4& s0, const float4& s1, int i) const { fold_chunk(r0, r1, s0, s1, gamma, wv, key_lane, i); }
+  __device__ __forceinline__ void chunk(float4& r0, float4& r1, const float4& s0, const float4& s1, int i) const {
+    fold_chunk(r0, r1, s0, s1, gamma[0], gamma[1], folding.wv, folding.key_lane, i);
+  }
 };
 
 // ---------------------------------------------------------------- rounding
@@ -99,12 +114,12 @@ struct Folding {
 __device__ __forceinline__ uint32_t largest_of(const float4& x) { return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w))); }
 // The largest magnitudes of this lane's columns of a folded tile, rows g and g + 8.
 template <int F, int M>
-__device__ __forceinline__ void measure(uint32_t (&largest)[2], const RawTile<F>& tile, const Folding<M>& folding, int lane) {
+__device__ __forceinline__ void measure(uint32_t (&largest)[2], const Folded<F, M>& folded) {
   largest[0] = largest[1] = 0;
 #pragma unroll 2
   for (int i = 0; i < 8; i++) {
     float4 x0, x1;
-    folding.chunk(x0, x1, tile.load(lane, 0, i), tile.load(lane, 1, i), i);
+    folded.chunk(x0, x1, folded.tile.load(folded.lane, 0, i), folded.tile.load(folded.lane, 1, i), i);
     largest[0] = max(largest[0], largest_of(x0)), largest[1] = max(largest[1], largest_of(x1));
   }
 }
@@ -240,34 +255,6 @@ __device__ __forceinline__ void round_copy(const float4 (&x)[2][2], const StateA
   }
 }
 
-// ---------------------------------------------------------------- rows that flush
-
-// A flush takes several times what a read takes. So that none begins last, the first gridDim.z - rows blocks in z take the
-// rows that flush, in their order; who finds no such row has nothing to do, nor has the block of a row that was taken. The
-// row of this block, or -1.
-template <class P>
-__device__ __forceinline__ int row_of_block(const P& p, int lane) {
-  auto flushing = [&](int row) {
-    const int n = at<int>(p.rows.n)[row];
-    return n > 0 && at<int>(p.cursors.h)[at<int>(p.rows.slot)[row]] + n > p.state.window;
-  };
-  const int first = gridDim.z - (p.row1 - p.row0), own = p.row0 + (int)blockIdx.z - first;
-  if (own >= p.row0 && !flushing(own)) return own;
-  int count = 0;
-#pragma unroll 4
-  for (int from = p.row0; from < p.row1; from += 32) {
-    const uint32_t mask = __ballot_sync(~0u, from + lane < p.row1 && flushing(from + lane));
-    if (own >= p.row0 && own < from + 32) return count + __popc(mask & ((1u << (own - from)) - 1)) < first ? -1 : own;
-    const int wanted = (int)blockIdx.z - count;  // of the rows of mask
-    if (own < p.row0 && wanted < __popc(mask)) {
-      const uint32_t found = __ballot_sync(~0u, (mask >> lane & 1) && __popc(mask & ((1u << lane) - 1)) == wanted);
-      return from + __ffs(found) - 1;
-    }
-    count += __popc(mask);
-  }
-  return -1;
-}
-
 // ---------------------------------------------------------------- a warp's tiles of a row that flushes
 
 // What every way of flushing shares. C: the kernel's Config; a warp has TILES of one head, one behind the other.
@@ -278,16 +265,21 @@ struct Flush {
   Noise noise;
   int head;
   int64_t line;           // the first tile's first value row, over all heads
-  uint8_t* ring;          // RING bytes of this warp
+  uint8_t* ring;          // ring_bytes of this warp
   uint64_t* bars;
   const uint8_t* scales;  // of the first tile's rows
   float whole;            // the scale of the stored nvfp4 head
 
   template <int F>
-  static constexpr int DEPTH = C::STAGES < C::RING / Stored<F>::TILE ? C::STAGES : C::RING / Stored<F>::TILE;  // tiles in flight
+  static constexpr int DEPTH = F == C::FORMAT || C::STAGES * Stored<F>::TILE <= TILE_BYTES ? C::STAGES : TILE_BYTES / Stored<F>::TILE;  // tiles in flight
   // An nvfp4 head needs its largest value before anything is rounded: all tiles are folded twice.
   static constexpr bool MEASURES = C::FORMAT == STATE_NVFP4;
   static constexpr int ALL = MEASURES ? 2 * C::TILES : C::TILES;
+  // Whether all tiles lie in the ring, so that none is asked for twice.
+  template <int F>
+  static constexpr bool KEPT = C::TILES <= DEPTH<F>;
+  template <int F>
+  static constexpr int LOADS = KEPT<F> ? C::TILES : ALL;
   // Lane 0: the i-th tile asked for.
   template <int F>
   __device__ void request(int i) const {
@@ -297,12 +289,13 @@ struct Flush {
   }
   template <int F>
   __device__ void start() const {
-    for (int i = 0; i < DEPTH<F> && i < ALL; i++) request<F>(i);
+    for (int i = 0; i < DEPTH<F> && i < LOADS<F>; i++) request<F>(i);
   }
   // The i-th tile.
   template <int F>
   __device__ RawTile<F> wait(int i) const {
     constexpr int D = DEPTH<F>;
+    if constexpr (KEPT<F>) i %= C::TILES;
     mbar_wait(bars + i % D, i / D & 1);
     return {ring + i % D * Stored<F>::TILE, scales + i % C::TILES * TILE_ROWS * Stored<F>::SCALES, whole};
   }
@@ -321,20 +314,21 @@ struct Flush {
       prepare(tile, i);
       if (MEASURES && it < C::TILES) {
         uint32_t m[2];
-        measure(m, tile, folding, lane);
+        measure(m, Folded<F, M>(tile, folding, lane));
         largest = max(largest, max(m[0], m[1]));
-        if (it == C::TILES - 1) scale = head_scale(largest_of_lanes(largest, 32), shared, warp, lane);
+        if (i == C::TILES - 1) scale = head_scale(largest_of_lanes(largest, 32), shared, warp, lane);
         __syncwarp();
-        if (lane == 0 && it + DEPTH<F> < ALL) request<F>(it + DEPTH<F>);
+        if (lane == 0 && it + DEPTH<F> < LOADS<F>) request<F>(it + DEPTH<F>);
         continue;
       }
       float acc[NT][4];
-      pass<F>(acc, tile, folding, line + i * TILE_ROWS, scale, lane, query);
+      const int64_t at_line = line + i * TILE_ROWS;
+      pass<F>(acc, tile, folding, at_line, scale, lane, query);
       async_proxy_fence();
       __syncwarp();
-      if (lane == 0) bulk_store(at<uint8_t>(dst + state.hp.values) + (line + i * TILE_ROWS) * Stored<F>::ROW, tile.raw, Stored<F>::TILE);
+      if (lane == 0) bulk_store(at<uint8_t>(dst + state.hp.values) + at_line * Stored<F>::ROW, tile.raw, Stored<F>::TILE);
       done(i, acc);
-      if (lane == 0 && it + DEPTH<F> < ALL) bulk_store_wait_read(), request<F>(it + DEPTH<F>);
+      if (lane == 0 && it + DEPTH<F> < LOADS<F>) bulk_store_wait_read(), request<F>(it + DEPTH<F>);
     }
     if (lane == 0) bulk_store_wait();
   }
@@ -344,6 +338,8 @@ struct Flush {
   template <int F, int NT, int M, typename Query>
   __device__ __forceinline__ void pass(float (&acc)[NT][4], const RawTile<F>& tile, const Folding<M>& folding, int64_t at_line, const Scale& scale, int lane, Query query) const {
     constexpr bool TWO = F != C::FORMAT;
+    const Folded<F, M> folded(tile, folding, lane);
+    const float unit[2] = {tile.unit(lane, 0), tile.unit(lane, 1)};
     float part[2][NT][4];
 #pragma unroll
     for (int n = 0; n < NT; n++)
@@ -352,7 +348,7 @@ struct Flush {
     Inverses rows, blocks;
     if constexpr (F == STATE_F8 || C::FORMAT == STATE_F8) {
       uint32_t m[2];
-      measure(m, tile, folding, lane);
+      measure(m, folded);
       row_scales(rows, m, F == STATE_F8 ? state.hp : state.lp, dst, at_line, lane);
     }
 #pragma unroll 1
@@ -363,7 +359,7 @@ struct Flush {
         const float4 s0 = tile.load(lane, 0, i + k), s1 = tile.load(lane, 1, i + k);
 #pragma unroll
         for (int n = 0; n < NT; n++) read_chunk<Stored<F>::TF32>(part[k][n], s0, s1, query(n, i + k));
-        folding.chunk(x[k][0], x[k][1], s0, s1, i + k);
+        folded.chunk(x[k][0], x[k][1], s0, s1, i + k);
       }
       if constexpr (F == STATE_NVFP4)
         block_scales(blocks, x, state.hp, dst, at_line, i, scale, noise.stochastic, lane);
@@ -375,14 +371,16 @@ struct Flush {
 #pragma unroll
     for (int n = 0; n < NT; n++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) acc[n][e] = part[0][n][e] + part[1][n][e];
+      for (int e = 0; e < 4; e++) acc[n][e] = (part[0][n][e] + part[1][n][e]) * unit[e >> 1];
   }
   // The head's scale from the largest values of its warps, stored.
   __device__ Scale head_scale(uint32_t largest, uint32_t* shared, int warp, int lane) const {
-    if (lane == 0) shared[warp * C::WORDS] = largest;
-    __syncthreads();
-    for (int w = 0; w < C::WPH; w++) largest = max(largest, shared[(warp / C::WPH * C::WPH + w) * C::WORDS]);
-    __syncthreads();
+    if constexpr (C::WPH > 1) {
+      if (lane == 0) shared[warp * C::WORDS] = largest;
+      __syncthreads();
+      for (int w = 0; w < C::WPH; w++) largest = max(largest, shared[(warp / C::WPH * C::WPH + w) * C::WORDS]);
+      __syncthreads();
+    }
     const Scale scale = scale_of(largest, 6.f * 448.f);
     const StateArray& a = state.hp.format == STATE_NVFP4 ? state.hp : state.lp;
     if (lane == 0 && warp % C::WPH == 0) at<float>(dst + a.head_scales)[head] = scale.scale;

@@ -9,39 +9,45 @@ namespace mamba2 {
 // Block = (row, group, HPC of its heads), a warp a head; P: value rows a head. FORMAT: what rows read that do not flush.
 template <int P_, int W_, int STAGES_, int FORMAT_>
 struct LowConfig {
+  static constexpr Role ROLE = EITHER;
   static constexpr int FORMAT = FORMAT_, P = P_, W = W_, HPC = 4, WARPS = 4, WPH = 1, STAGES = STAGES_;
-  static constexpr int TILES = P / TILE_ROWS;                             // of a warp
-  static constexpr int STAGE = Low<FORMAT>::TILE, RING = TILE_BYTES;  // bytes; of a warp
-  static_assert(STAGES * STAGE <= RING && P % TILE_ROWS == 0);
+  static constexpr int TILES = P / TILE_ROWS;                // of a head
+  static constexpr int STAGE = Low<FORMAT>::TILE, RING = 0;  // bytes
+  static_assert(STAGES * STAGE <= TILE_BYTES && P % TILE_ROWS == 0);
   static constexpr int THREADS = WARPS * 32;
   static constexpr int X_ROW = HPC * P * 2 + 16;  // bytes of one record's x in shared memory
-  // shared memory; what depends on the number of records comes last
-  static constexpr int OUT = WARPS * RING, WORDS = 64;  // of staging a warp
-  static constexpr int BARS = OUT + WARPS * WORDS * 4;
-  static constexpr int DT = (BARS + WARPS * STAGES * 8 + 15) / 16 * 16;  // of records [W + 8][HPC], then A and D
-  static constexpr int SCALES = DT + HPC * (W + 8 + 2) * 4;  // of the value rows, then of the heads
+  // shared memory behind the rings; what depends on the number of records comes last
+  static constexpr int OUT = 0, WORDS = 64;           // of staging a warp
+  static constexpr int DT = OUT + WARPS * WORDS * 4;  // of records [W + 8][HPC], then A and D
+  static constexpr int BARS = DT + HPC * (W + 8 + 2) * 4;
+  static constexpr int SCALES = (BARS + WARPS * STAGES * 8 + 15) / 16 * 16;  // of the value rows, then of the heads
   static constexpr int WHOLE = HPC * P * Low<FORMAT>::SCALES;
   static constexpr int XS = SCALES + (WHOLE + HPC * 4 + 15) / 16 * 16;
 };
 
 // One token that does not flush; records 0 .. h, the new one last, lie in rows 0 .. h of shared memory. All columns of the
-// tensor-core products are the same.
+// tensor-core products are the same. words: WORDS of this warp.
 template <class C>
 __device__ __forceinline__ void one_token(const Mamba2& p, const Reads<C>& reads, const uint8_t* xs, const uint32_t* keys, const uint32_t* plain, const float* dts,
-                                          const uint8_t* scales, int h, int head0, int row, int hd, int lane) {
+                                          const uint8_t* scales, uint32_t* words, int h, int head0, int row, int hd, int lane) {
   constexpr int P = C::P, W = C::W, M = W / 16;
-  const int g = lane >> 2, c = lane & 3;
-  uint32_t q[1][16];
-  float gt[M][4], after, total;
-  load_lane_words<C::FORMAT>(q[0], plain, lane);
-  key_products<C::FORMAT, M>(gt, q[0], keys, h, lane);
-  const float dt = lane <= h ? dts[lane * C::HPC + hd] : 0.f, a = dts[C::HPC * (W + 8) + hd], skip = dts[C::HPC * (W + 8) + C::HPC + hd];
-  sum_decays<W>(dt * a, after, total, lane);
-  float weight = product_of_lane<M>(gt, false, lane) * dt * expf(after) + (lane == h ? skip : 0.f);
-  if (lane > h) weight = 0.f;
   constexpr bool PARTED = C::FORMAT == STATE_NVFP4;
   constexpr int TERMS = PARTED ? 1 : 3;  // bf16 terms of weights; or pairs of columns have a term each
-  uint32_t w[M][TERMS][2];               // [16 records][..][B operand register]
+  const int g = lane >> 2, c = lane & 3;
+  uint32_t q[1][16];
+  float gt[M][4], down = 1.f;
+  if constexpr (!Low<C::FORMAT>::BF) down = convert_query<C::FORMAT>(words, plain, lane);
+  key_products<M>(gt, plain, plain, keys, h, lane);
+  const float product = product_of_lane<M>(gt, false, lane);
+  __syncwarp();
+  load_lane_words<C::FORMAT>(q[0], Low<C::FORMAT>::BF ? plain : words, lane);
+  if constexpr (PARTED) part_query(q[0], lane);
+  const float dt = lane <= h ? dts[lane * C::HPC + hd] : 0.f, a = dts[C::HPC * (W + 8) + hd], skip = dts[C::HPC * (W + 8) + C::HPC + hd];
+  float after, total;
+  sum_decays<W>(dt * a, after, total, lane);
+  float weight = product * dt * expf(after) + (lane == h ? skip : 0.f);
+  if (lane > h) weight = 0.f;
+  uint32_t w[M][TERMS][2];  // [16 records][..][B operand register]
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
@@ -55,21 +61,23 @@ __device__ __forceinline__ void one_token(const Mamba2& p, const Reads<C>& reads
 #pragma unroll
         for (int i = 0; i < 3; i++) w[m][i][r] = term[i];
     }
-  const float decay = expf(total) * scale_query<C::FORMAT>(q[0]) * head_scale<C>(scales, hd);
-  if constexpr (PARTED) part_query(q[0], lane);
+  const float decay = expf(total) * down * head_scale<C>(scales, hd);
   uint32_t x_lane[M];
 #pragma unroll
-  for (int m = 0; m < M; m++) x_lane[m] = smem_addr(xs + hd * P * 2) + min(16 * m + (lane >> 4) * 8 + (lane & 7), h) * C::X_ROW + (lane >> 3 & 1) * 16;
-  scales += hd * P * Low<C::FORMAT>::SCALES;
-  bf16* const out = row_of<bf16>(p.out, p.rows.first + row) + (head0 + hd) * P + g;
+  for (int m = 0; m < M; m++) x_lane[m] = once(smem_addr(xs + hd * P * 2) + min(16 * m + (lane >> 4) * 8 + (lane & 7), h) * C::X_ROW + (lane >> 3 & 1) * 16);
+  const uint8_t* const head_scales = scales + hd * P * Low<C::FORMAT>::SCALES;
+  bf16* out = row_of<bf16>(p.out, p.rows.first + row) + ((head0 + hd) * P + g + c * 8);
+  asm volatile("" : "+l"(out));
+  reads.begin();
 #pragma unroll 1
-  for (int t = 0; t < C::TILES; t++) {
+  for (int t = 0; t < C::TILES; t++, out += TILE_ROWS) {
     float acc[1][4];
-    const uint8_t* const tile_scales = scales + t * TILE_ROWS * Low<C::FORMAT>::SCALES;
+    const uint8_t* const tile = reads.wait(t);
+    const uint8_t* const tile_scales = head_scales + t * TILE_ROWS * Low<C::FORMAT>::SCALES;
     if constexpr (PARTED)
-      parted_pass(reads.wait(t), tile_scales, q[0], acc[0], lane);
+      parted_pass(tile, tile_scales, q[0], acc[0], lane);
     else
-      low_pass<C::FORMAT, 1>(reads.wait(t), tile_scales, q, acc, lane);
+      low_pass<C::FORMAT, 1>(tile, tile_scales, q, acc, lane);
     reads.refill(t, lane);
 #pragma unroll
     for (int e = 0; e < 4; e++) acc[0][e] *= decay;
@@ -77,58 +85,57 @@ __device__ __forceinline__ void one_token(const Mamba2& p, const Reads<C>& reads
     for (int m = 0; m < M; m++) {
       if (m * 16 > h) break;
       uint32_t x[4];
-      ldmatrix_x4_trans(x, x_lane[m] + t * TILE_ROWS * 2);
+      ldmatrix_x4_trans(x, x_lane[m]);
+      x_lane[m] += TILE_ROWS * 2;
 #pragma unroll
       for (int i = TERMS - 1; i >= 0; i--) mma_bf16(acc[0], x, w[m][i][0], w[m][i][1]);
     }
     const float y = PARTED ? sum_of_columns(acc[0], 0, lane) : c ? acc[0][2] : acc[0][0];
-    if (c < 2) out[t * TILE_ROWS + c * 8] = narrow<bf16>(y);
+    if (c < 2) *out = narrow<bf16>(y);
   }
 }
 
 template <class C>
-__device__ void low_step(const Mamba2& p) {
+__device__ __forceinline__ void low_row(const Mamba2& p, int row) {
   constexpr int P = C::P, HPC = C::HPC, W = C::W, M = W / 16, MT = W / 8 + 1;
   extern __shared__ __align__(128) uint8_t smem[];
+  uint8_t* const space = smem + C::WARPS * ring_bytes<C>(p.state);
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
-  const int split = blockIdx.x, group = blockIdx.y, row = row_of_block(p, lane), T = p.rows.t;
+  const int group = blockIdx.y, T = p.rows.t;
   // The cursors and committed records are older than the kernel in front: they may be read before the wait.
-  if (row < 0) return pdl_wait();  // no launch may end before the one in front
-  const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
-  if (n == 0) {
-    pdl_wait();  // no launch may end before the one in front
-    return;
-  }
-  const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
-  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], per = p.heads / p.groups;
-  const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
-  const int head0 = group * per + split * HPC;  // first head of the block
+  const StepRow found(p, row, true);
+  const int n = found.n, slot = found.slot;
+  if (n == 0 || has_another(p, found, lane)) return pdl_wait();
+  const RecordRows<W> rows = {found.h, n};
+  const int h = rows.h, origin = found.origin, src = found.src, dst = found.dst;
+  const int head0 = (group * gridDim.x + blockIdx.x) * HPC;  // first head of the block
   const bool flush = h + n > p.state.window;
 
   // ---- start streaming: a warp has a head
   const int hd = warp, head = head0 + hd;
-  uint8_t* const ring = smem + warp * C::RING;
-  uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * C::STAGES;
-  const Reads<C> reads = {ring, bars, p.state.block(src) + p.state.lp.values + (int64_t)head * P * Low<C::FORMAT>::ROW_BYTES};
-  Flush<C> fold = {p.state, p.state.block(src), p.state.block(dst), p.state.noise(origin + h), head, (int64_t)head * P, ring, bars};
+  const int64_t line = (int64_t)head * P;  // value row
+  uint8_t* const xs = space + C::XS;
+  uint32_t* const keys = reinterpret_cast<uint32_t*>(xs + (W + T) * C::X_ROW);
+  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // the queries
+  uint8_t* const ring = smem + warp * ring_bytes<C>(p.state);
+  uint64_t* const bars = reinterpret_cast<uint64_t*>(space + C::BARS) + warp * C::STAGES;
+  const Reads<C> reads = {ring, bars, p.state.block(src) + p.state.lp.values + line * Low<C::FORMAT>::ROW_BYTES};
+  Flush<C> fold = {p.state, p.state.block(src), p.state.block(dst), p.state.noise(origin + h), head, line, ring, bars};
   if (lane == 0) {
     for (int s = 0; s < C::STAGES; s++) mbar_init(bars + s, 1);
     mbar_init_fence();
     if (flush)
-      with_format<C::FORMAT>(p.state.hp.format, [&](auto f) { fold.template start<decltype(f)::value>(); });
+      with_format<C::FORMAT, true>(p.state.hp.format, [&](auto f) { fold.template start<decltype(f)::value>(); });
     else
       reads.start();
   }
 
   // ---- records into shared memory
-  const int capacity = p.state.records, origin_at = origin % capacity;
+  const int capacity = p.state.records, origin_at = (uint32_t)origin % (uint32_t)capacity;
   auto ring_at = [&](int i) { int at = origin_at + i; return at >= capacity ? at - capacity : at; };
   const uint64_t slot_ring = p.state.rings + (int64_t)slot * p.state.ring_stride;
   const int inner = p.inner(), bc = p.bc();
-  uint8_t* const xs = smem + C::XS;
-  uint32_t* const keys = reinterpret_cast<uint32_t*>(xs + (W + T) * C::X_ROW);
-  uint32_t* const plain = keys + (W + T) * KEY_WORDS;  // the queries
-  float* const dts = reinterpret_cast<float*>(smem + C::DT);
+  float* const dts = reinterpret_cast<float*>(space + C::DT);
   float* const as = dts + HPC * (W + 8);  // A and D of the block's heads
   // A warp takes a record at a time: a lane a piece of x and another of what else there is.
   const uint8_t* const ring_x = at<uint8_t>(slot_ring + p.state.x) + head0 * P * 2;
@@ -136,29 +143,29 @@ __device__ void low_step(const Mamba2& p) {
   const int piece = lane - MORE;          // of the key, then dt
   const uint8_t* from = ring_x + (32 + lane) * 16;
   uint8_t* to = xs + (32 + lane) * 16;
-  int from_row = inner * 2, to_row = C::X_ROW;
+  uint32_t from_row = inner * 2, to_row = C::X_ROW;
   if (piece >= 0) from = at<uint8_t>(slot_ring + p.state.b) + group * KEYS * 2 + piece * 16, from_row = bc * 2, to = reinterpret_cast<uint8_t*>(keys) + piece * 16, to_row = KEY_WORDS * 4;
   if (piece == 16) from = at<uint8_t>(slot_ring + p.state.decay) + head0 * 4, from_row = p.heads * 4, to = reinterpret_cast<uint8_t*>(dts), to_row = HPC * 4;
   auto load_record = [&](int i, int to_at) {
-    const int at = ring_at(i);
-    cp_async16(xs + to_at * C::X_ROW + lane * 16, ring_x + (int64_t)at * inner * 2 + lane * 16);
-    if (piece <= 16) cp_async16(to + to_at * to_row, from + (int64_t)at * from_row);
+    const uint32_t at = ring_at(i);
+    cp_async16(xs + to_at * C::X_ROW + lane * 16, ring_x + (at * inner * 2 + lane * 16));
+    if (piece <= 16) cp_async16(to + to_at * to_row, from + at * from_row);
   };
 #pragma unroll 1
   for (int i = warp; i < h; i += C::WARPS) load_record(i, i);
   if (threadIdx.x < HPC) cp_async4(as + threadIdx.x, at<float>(p.a) + head0 + threadIdx.x), cp_async4(as + HPC + threadIdx.x, at<float>(p.d) + head0 + threadIdx.x);
-  load_scales<C>(smem + C::SCALES, flush ? p.state.hp : p.state.lp, p.state.block(src), head0);
+  load_scales<C>(space + C::SCALES, flush ? p.state.hp : p.state.lp, p.state.block(src), head0);
   pdl_wait();
   pdl_trigger();
   const bool alone = T == 1 && !flush;  // the new record lies behind the others
 #pragma unroll 1
   for (int t = warp; t < n; t += C::WARPS) {
     load_record(h + t, alone ? h : W + t);
-    if (lane < 16) cp_async16(plain + t * KEY_WORDS + lane * 4, at<bf16>(p.query) + (int64_t)((row - p.row0) * T + t) * bc + group * KEYS + lane * 8);
+    if (lane < 16) cp_async16(plain + t * KEY_WORDS + lane * 4, at<bf16>(p.query) + (uint32_t)(((row - p.row0) * T + t) * bc + group * KEYS + lane * 8));
   }
   cp_async_wait_all();
   __syncthreads();
-  if (alone) return one_token<C>(p, reads, xs, keys, plain, dts, smem + C::SCALES, h, head0, row, warp, lane);
+  if (alone) return one_token<C>(p, reads, xs, keys, plain, dts, space + C::SCALES, reinterpret_cast<uint32_t*>(space + C::OUT) + warp * C::WORDS, h, head0, row, warp, lane);
   permute_keys<C>(keys, rows);
   uint32_t q[1][16];  // lane (g, c) holds columns 16i+4c..+3 of token g
 #pragma unroll
@@ -175,9 +182,10 @@ __device__ void low_step(const Mamba2& p) {
   uint32_t key_lane[M];
 #pragma unroll
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
-  const float down = flush ? 1.f : load_low_query<C::FORMAT>(q[0], plain + g * KEY_WORDS, g < n, lane) * head_scale<C>(smem + C::SCALES, hd);
+  const float query_down = flush ? 1.f : load_low_query<C::FORMAT>(q[0], plain + g * KEY_WORDS, g < n, lane);
 
   // ---- weights of this head. W[j][t] = exp(sum of log decay over (j, t]) dt_j (B_j . C_t)
+  const float down = flush ? 1.f : query_down * head_scale<C>(space + C::SCALES, hd);
   const float a = as[hd], skip = as[HPC + hd];
   const float dt_old = lane < h ? dts[lane * HPC + hd] : 0.f, dt_new = lane < n ? dts[(W + lane) * HPC + hd] : 0.f;
   const Decays decays(dt_old * a, dt_new * a, lane);
@@ -216,15 +224,16 @@ __device__ void low_step(const Mamba2& p) {
     uint32_t xn[2];
     ldmatrix_x2_trans(xn, fresh_address<W>(values_at(tile), C::X_ROW, lane, rows));
     add_records(acc, decay, x, w, xn, wn, h);
-    uint8_t* const out = smem + C::OUT + warp * 256;
+    uint8_t* const out = space + C::OUT + warp * 256;
     __syncwarp();
     stmatrix_x2_trans(smem_addr(out) + (lane & 7) * 32 + (lane >> 3 & 1) * 16, pack_bf16(acc[0][0], acc[0][1]), pack_bf16(acc[0][2], acc[0][3]));
     __syncwarp();
     if (lane < 2 * n)
-      *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * T + (lane >> 1)) + head * P + tile * TILE_ROWS + (lane & 1) * 8) = *reinterpret_cast<uint4*>(out + lane * 16);
+      *reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * T + (lane >> 1)) + line + tile * TILE_ROWS + (lane & 1) * 8) = *reinterpret_cast<uint4*>(out + lane * 16);
   };
-  const uint8_t* const scales = smem + C::SCALES + hd * P * Low<C::FORMAT>::SCALES;
+  const uint8_t* const scales = space + C::SCALES + hd * P * Low<C::FORMAT>::SCALES;
   if (!flush) {
+    reads.begin();
     for (int t = 0; t < C::TILES; t++) {
       uint32_t x[M][4];
       float acc[1][4];
@@ -243,19 +252,19 @@ __device__ void low_step(const Mamba2& p) {
   float fw[M][4];
   spread_weights(fw, fold_w, lane);
   const uint32_t* const queries = plain + min(g, n - 1) * KEY_WORDS + c * 2;
-  with_format<C::FORMAT>(p.state.hp.format, [&](auto f) {
+  with_format<C::FORMAT, true>(p.state.hp.format, [&](auto f) {
     constexpr int HP = decltype(f)::value;
-    fold.scales = smem + C::SCALES + hd * P * Stored<HP>::SCALES;
-    fold.whole = reinterpret_cast<const float*>(smem + C::SCALES + C::WHOLE)[hd];
+    fold.scales = space + C::SCALES + hd * P * Stored<HP>::SCALES;
+    fold.whole = reinterpret_cast<const float*>(space + C::SCALES + C::WHOLE)[hd];
     Folding<M> folding = {gamma, {}, key_lane};
     fold.template run<HP, 1>(
-        reinterpret_cast<uint32_t*>(smem + C::OUT), warp, lane, folding,
+        reinterpret_cast<uint32_t*>(space + C::OUT), warp, lane, folding,
         [&](const RawTile<HP>&, int i) {
           uint32_t x[M][4];
           load_values(x, i);
           weigh_records(folding.wv, x, fw);
         },
-        [&](int, int k) { return *reinterpret_cast<const uint2*>(queries + k * 8); },
+        [&](int, int i) { return *reinterpret_cast<const uint2*>(queries + i * 8); },
         [&](int i, float (&acc)[1][4]) {
           uint32_t x[M][4];
           load_values(x, i);
@@ -264,15 +273,21 @@ __device__ void low_step(const Mamba2& p) {
   });
 }
 
+template <class C>
+__device__ void low_step(const Mamba2& p) {
+  for_rows<C>(p, threadIdx.x & 31, [&](int row) { low_row<C>(p, row); });
+}
+
 }  // namespace mamba2
 
-// mamba2_step_P_W_HEADS_WARPS_STAGES_FORMAT: as in mamba2_step.cu; FORMAT is that of kernels.StateFormat.
-#define MAMBA2_LOW(P, W, STAGES, MINB, FORMAT)                                                                              \
-  extern "C" __global__ void __launch_bounds__(128, MINB) mamba2_step_##P##_##W##_4_4_##STAGES##_##FORMAT(PARAMS(Mamba2, p)) { \
-    mamba2::low_step<mamba2::LowConfig<P, W, STAGES, FORMAT>>(p);                                                          \
+// mamba2_step_P_W_HEADS_WARPS_STAGES_FORMAT: as in mamba2_step.cu; FORMAT is that of kernels.StateFormat. mamba2_dense_..:
+// of one token, five blocks a processor, for which flushes have to spill.
+#define MAMBA2_LOW(NAME, P, W, STAGES, MINB, FORMAT)                                                                        \
+  extern "C" __global__ void __launch_bounds__(128, MINB) mamba2_##NAME##_##P##_##W##_4_4_##STAGES##_##FORMAT(PARAMS(Mamba2, p)) { \
+    mamba2::low_step<mamba2::LowConfig<P, W, STAGES, FORMAT>>(p);                                                           \
   }
 #define MAMBA2_LOW_ALL(STAGES, FORMAT) \
-  MAMBA2_LOW(80, 16, STAGES, 4, FORMAT) \
-  MAMBA2_LOW(80, 32, STAGES, 3, FORMAT) \
-  MAMBA2_LOW(64, 16, STAGES, 4, FORMAT) \
-  MAMBA2_LOW(64, 32, STAGES, 3, FORMAT)
+  MAMBA2_LOW(step, 80, 16, STAGES, 4, FORMAT) \
+  MAMBA2_LOW(step, 80, 32, STAGES, 3, FORMAT) \
+  MAMBA2_LOW(step, 64, 16, STAGES, 4, FORMAT) \
+  MAMBA2_LOW(step, 64, 32, STAGES, 3, FORMAT)

@@ -2,3 +2,4 @@
 #include "mamba2_low.cuh"
 
 MAMBA2_LOW_ALL(5, 4)
+MAMBA2_LOW(dense, 80, 16, 5, 5, 4)

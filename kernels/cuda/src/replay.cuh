@@ -29,6 +29,7 @@ __device__ __forceinline__ uint32_t smem_addr(const void* p) { return (uint32_t)
 __device__ __forceinline__ void mbar_init(uint64_t* bar, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_addr(bar)), "r"(arrivals) : "memory");
 }
+__device__ __forceinline__ void mbar_end(uint64_t* bar) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(smem_addr(bar)) : "memory"); }
 __device__ __forceinline__ void mbar_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ __forceinline__ void mbar_expect(uint64_t* bar, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_addr(bar)), "r"(bytes) : "memory");
@@ -61,6 +62,12 @@ __device__ __forceinline__ void cp_async4(void* dst, const void* src) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(smem_addr(dst)), "l"(src) : "memory");
 }
 __device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// Number i at p, asked for here, whatever decides later whether it is needed.
+__device__ __forceinline__ int load_now(uint64_t p, int i) {
+  int v;
+  asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(p + (int64_t)i * 4) : "memory");
+  return v;
+}
 // Four elements of a query; in program order, so that all are on their way before anything is waited for.
 __device__ __forceinline__ uint2 load_query(const bf16* p) {
   uint2 v;
@@ -168,11 +175,11 @@ __device__ __forceinline__ uint32_t fresh_address(const void* values, int row_by
 }
 
 // ---------------------------------------------------------------- one pass over a tile
-// r0, r1 = chunk i of gamma S + sum_j wv_j k_j^T; s0, s1: this lane's four columns of S, rows g and g + 8. The sum over
-// records starts at zero and joins the state with one rounded fma: tensor-core additions cut instead of rounding, and a
+// r0, r1 = chunk i of gamma S + sum_j wv_j k_j^T; s0, s1: this lane's four columns of S, rows g and g + 8, which gamma0 and
+// gamma1 are for. The sum over records starts at zero and joins the state with one rounded fma: tensor-core additions cut instead of rounding, and a
 // cut of the state itself would add up over flushes.
 template <int M>
-__device__ __forceinline__ void fold_chunk(float4& r0, float4& r1, const float4& s0, const float4& s1, float gamma, const uint32_t (&wv)[M][3][4], const uint32_t (&key_lane)[M], int i) {
+__device__ __forceinline__ void fold_chunk(float4& r0, float4& r1, const float4& s0, const float4& s1, float gamma0, float gamma1, const uint32_t (&wv)[M][3][4], const uint32_t (&key_lane)[M], int i) {
   float d0[4] = {0.f, 0.f, 0.f, 0.f}, d1[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
   for (int m = 0; m < M; m++) {
@@ -184,8 +191,8 @@ __device__ __forceinline__ void fold_chunk(float4& r0, float4& r1, const float4&
       mma_bf16(d1, wv[m][t], k[2], k[3]);
     }
   }
-  r0 = make_float4(fmaf(gamma, s0.x, d0[0]), fmaf(gamma, s0.y, d0[1]), fmaf(gamma, s0.z, d1[0]), fmaf(gamma, s0.w, d1[1]));
-  r1 = make_float4(fmaf(gamma, s1.x, d0[2]), fmaf(gamma, s1.y, d0[3]), fmaf(gamma, s1.z, d1[2]), fmaf(gamma, s1.w, d1[3]));
+  r0 = make_float4(fmaf(gamma0, s0.x, d0[0]), fmaf(gamma0, s0.y, d0[1]), fmaf(gamma0, s0.z, d1[0]), fmaf(gamma0, s0.w, d1[1]));
+  r1 = make_float4(fmaf(gamma1, s1.x, d0[2]), fmaf(gamma1, s1.y, d0[3]), fmaf(gamma1, s1.z, d1[2]), fmaf(gamma1, s1.w, d1[3]));
 }
 
 // The weights of records that each lane holds one of (`lane`), as this lane's columns of 16 records each.
@@ -231,7 +238,7 @@ __device__ __forceinline__ void tile_pass(float* tile, const uint32_t (&q)[NT][1
       mma_tf32(lo[CHAINS - 1][n], bits(l0.z), bits(l1.z), bits(l0.w), bits(l1.w), b2, b3);
     }
     if constexpr (FOLD) {
-      fold_chunk(row0[i * 4], row1[i * 4], s0, s1, gamma, wv, key_lane, i);
+      fold_chunk(row0[i * 4], row1[i * 4], s0, s1, gamma, gamma, wv, key_lane, i);
     }
   }
 #pragma unroll

@@ -4,6 +4,15 @@
 #pragma once
 #include "replay.cuh"
 
+// The rows of a kernel: all of them; or, of one token, those that do not flush, behind a kernel for the others.
+enum Role { EITHER, READS, FLUSHES };
+
+// A value that is kept in a register instead of being made again wherever it is used.
+__device__ __forceinline__ uint32_t once(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // How a format's tile of 16 value rows is read: lane (g, c) owns VECTOR neighbours of every 4 VECTOR columns of rows g and
 // g + 8, 16 bytes each.
 template <int FORMAT>
@@ -74,6 +83,25 @@ __device__ __forceinline__ float load_low_query(uint32_t (&q)[16], const uint32_
   return scale_query<FORMAT>(q);
 }
 
+// As scale_query, by a warp: one query, 128 bfloat16 of a row, into 64 words; load_lane_words makes operands of them.
+template <int FORMAT>
+__device__ __forceinline__ float convert_query(uint32_t* to, const uint32_t* row, int lane) {
+  const uint2 v = *reinterpret_cast<const uint2*>(row + lane * 2);
+  uint32_t largest = max(max(v.x << 16 & 0x7fffffffu, v.x & 0x7fff0000u), max(v.y << 16 & 0x7fffffffu, v.y & 0x7fff0000u));
+#pragma unroll
+  for (int o = 16; o > 0; o /= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, o));
+  const uint32_t e = min(max(largest >> 23, 1u), 253u);
+  const float up = __uint_as_float((254 - e) << 23);
+  const uint32_t a = pack_f16(bf_lo(v.x) * up, bf_hi(v.x) * up), b = pack_f16(bf_lo(v.y) * up, bf_hi(v.y) * up);
+  if constexpr (FORMAT == STATE_NVFP4) {
+    to += (lane >> 1) * 4 + (lane & 1);
+    to[0] = __byte_perm(a, b, 0x5410), to[2] = __byte_perm(a, b, 0x7632);
+  } else {
+    *reinterpret_cast<uint2*>(to + lane * 2) = make_uint2(a, b);
+  }
+  return __uint_as_float(e << 23);
+}
+
 // acc[n] = stored values of the tile times Q[n]; scales: of the tile's rows in shared memory. What goes onto the sums of a
 // row besides is finish_low's.
 template <int FORMAT, int NT>
@@ -128,9 +156,9 @@ __device__ __forceinline__ void low_pass(const uint8_t* tile, const uint8_t* sca
 // Of one token, nvfp4: the eight columns of B are four pairs, of which lane c's columns of the tile meet the c-th alone, so
 // that the scales of a lane's two blocks go onto sums. What a row gives is the sum over columns of a parity (sum_of_columns).
 __device__ __forceinline__ void part_query(uint32_t (&q)[16], int lane) {
-  if (lane >> 3 != (lane & 3))
+  const uint32_t mask = lane >> 3 == (lane & 3) ? ~0u : 0u;
 #pragma unroll
-    for (int w = 0; w < 16; w++) q[w] = 0;
+  for (int w = 0; w < 16; w++) q[w] = once(q[w] & mask);
 }
 __device__ __forceinline__ void parted_pass(const uint8_t* tile, const uint8_t* scales, const uint32_t (&q)[16], float (&acc)[4], int lane) {
   const int g = lane >> 2, c = lane & 3;
@@ -174,11 +202,19 @@ __device__ __forceinline__ float head_scale(const uint8_t* space, int hd) {
   return NVFP4_UNIT * reinterpret_cast<const float*>(space + C::WHOLE)[hd];
 }
 
+// Bytes of a warp's ring, in front of everything else in shared memory (copies want lines of 128 bytes): C::RING, or, of 0,
+// STAGES tiles where a state has one precision, else a tile of the widest copy that may carry the recurrence beside it.
+template <class C>
+__device__ __forceinline__ int ring_bytes(const Replay& state) {
+  if constexpr (C::RING > 0) return C::RING;
+  return state.two ? TILE_BYTES : C::STAGES * C::STAGE;
+}
+
 // A warp's tiles of a row that does not flush, one behind the other: all in one copy where the ring has room for them, else in
 // STAGES.
 template <class C>
 struct Reads {
-  static constexpr bool ONCE = C::TILES * C::STAGE <= C::RING;
+  static constexpr bool ONCE = C::TILES <= C::STAGES;
   uint8_t* ring;
   uint64_t* bars;
   uint64_t from;  // the first tile
@@ -194,11 +230,12 @@ struct Reads {
 #pragma unroll
     for (int i = 0; i < C::STAGES && i < C::TILES; i++) request(i);
   }
+  // In front of the first wait.
+  __device__ __forceinline__ void begin() const {
+    if constexpr (ONCE) mbar_wait(bars, 0);
+  }
   __device__ __forceinline__ const uint8_t* wait(int i) const {
-    if constexpr (ONCE) {
-      if (i == 0) mbar_wait(bars, 0);
-      return ring + i * C::STAGE;
-    }
+    if constexpr (ONCE) return ring + i * C::STAGE;
     mbar_wait(bars + i % C::STAGES, i / C::STAGES & 1);
     return ring + i % C::STAGES * C::STAGE;
   }
@@ -209,6 +246,12 @@ struct Reads {
     if (lane == 0 && i + C::STAGES < C::TILES) request(i + C::STAGES);
   }
 };
+
+// How many barriers a warp has.
+template <class C>
+__device__ constexpr int barriers() {
+  return C::ROLE == READS && Reads<C>::ONCE ? 1 : C::STAGES;
+}
 
 // The keys of records from the plain order of their columns to that of store_key_piece, in place; by all threads.
 template <class C>
@@ -224,21 +267,24 @@ __device__ __forceinline__ void permute_keys(uint32_t* keys, RecordRows<C::W> ro
 
 // ---------------------------------------------------------------- one token
 
-// Inner products of records 0 .. last, whose plain keys are rows of shared memory, with the query that is column n of B:
-// lane (g, c) gets those of records 16m + g and 16m + g + 8 with columns 2c and 2c + 1. q: load_lane_words.
-template <int FORMAT, int M>
-__device__ __forceinline__ void key_products(float (&gt)[M][4], const uint32_t (&q)[16], const uint32_t* keys, int last, int lane) {
-  const int g = lane >> 2;
+// Inner products of records 0 .. last, whose plain keys are rows of shared memory, with queries that are plain rows too:
+// `even` those that are even columns of B, `odd` the others. Lane (g, c) gets those of records 16m + g and 16m + g + 8 with
+// columns 2c and 2c + 1.
+template <int M>
+__device__ __forceinline__ void key_products(float (&gt)[M][4], const uint32_t* even, const uint32_t* odd, const uint32_t* keys, int last, int lane) {
+  const uint32_t query = smem_addr((lane & 1 ? odd : even) + (lane >> 3) * 4);
+  uint32_t q[4][4];
+#pragma unroll
+  for (int s = 0; s < 4; s++) ldmatrix_x4(q[s], query + s * 64);
 #pragma unroll
   for (int m = 0; m < M; m++) {
-    uint32_t k0[16], k1[16];
-    load_lane_words<FORMAT>(k0, keys + min(16 * m + g, last) * KEY_WORDS, lane);
-    load_lane_words<FORMAT>(k1, keys + min(16 * m + g + 8, last) * KEY_WORDS, lane);
+    const uint32_t key = smem_addr(keys + min(16 * m + (lane & 15), last) * KEY_WORDS + (lane >> 4) * 4);
     float part[2][4] = {};
 #pragma unroll
     for (int s = 0; s < 8; s++) {
-      const uint32_t a[4] = {k0[2 * s], k1[2 * s], k0[2 * s + 1], k1[2 * s + 1]};
-      mma_bf16(part[s & 1], a, q[2 * s], q[2 * s + 1]);
+      uint32_t a[4];
+      ldmatrix_x4(a, key + s * 32);
+      mma_bf16(part[s & 1], a, q[s >> 1][(s & 1) * 2], q[s >> 1][(s & 1) * 2 + 1]);
     }
 #pragma unroll
     for (int e = 0; e < 4; e++) gt[m][e] = part[0][e] + part[1][e];
