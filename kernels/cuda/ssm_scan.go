@@ -131,7 +131,7 @@ func tiles(rows kernels.Rows, from, to int) int {
 type rowCuts struct {
 	places, blocks, tails uint64
 	tailStride            int64
-	perRow, pad           int32
+	perRow, _             int32
 }
 
 func scanCuts(r kernels.Rows, s kernels.State) rowCuts {
