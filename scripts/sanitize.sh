@@ -24,7 +24,7 @@ fi
 # up the test ends itself, so that the tool still reports on what was run.
 one() {
 	local log begin=${EPOCHREALTIME/./} status ms tests text
-	local -a test=("$KERNELS" -test.short -test.run "TestConformanceBF16/$FAMILIES" -own -part "$3")
+	local -a test=("$KERNELS" -test.short -test.run "TestConformanceBF16/^($FAMILIES)" -own -part "$3")
 	[ "$2" = engine ] && test=("$ENGINE" -test.run "TestCUDAFloat32/^$3\$/^(chunks|drafts)\$")
 	log=$(mktemp)
 	timeout -k 5 "$LIMIT" compute-sanitizer --tool "$1" --report-api-errors no --error-exitcode 9 \
