@@ -12,7 +12,7 @@ type Rows struct {
 	T      int // tokens a step row is padded to; 0 = packed prefill
 	MaxLen int // largest N that can occur (step: T)
 
-	Slot  Buffer // i32 [Count]
+	Slot  Buffer // i32 [Count]; a row without tokens has one that exists as well
 	N     Buffer // i32 [Count]
 	Start Buffer // i32 [Count] token of the batch at which a prefill row starts; unused for step rows
 

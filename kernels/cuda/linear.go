@@ -140,7 +140,7 @@ func (o *ops) product(x, y kernels.Mat, w *weight, add bool) {
 		launch(o, o.linear.plain, grid(ceil(w.rows, 64), ceil(x.Rows, 32), 1, 256), k)
 	case x.Rows <= streamedRows && k.aligned == 1:
 		o.stream(k)
-	case o.narrow(x, y, w, add):
+	case w.rows >= narrowFew && o.narrow(x, y, w, add):
 	case k.aligned == 1 && o.library(x, y, w, add):
 	default:
 		o.skinny(k, x.DType.Size(), y.DType.Size())

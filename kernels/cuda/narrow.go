@@ -21,9 +21,10 @@ const (
 	narrowStages  = 8         // at most
 	narrowMost    = 227 << 10 // bytes of shared memory
 
-	// narrowLeast is the fewest rows with which these kernels were measured to be faster than cuBLASLt: a box of tokens that
-	// hardly has any takes longer than a full one.
+	// narrowLeast is the fewest rows with which these kernels were measured, and were faster than cuBLASLt in all shapes but
+	// one: a box of tokens that hardly has any takes longer than a full one. narrowFew is the fewest outputs.
 	narrowLeast = 96
+	narrowFew   = 1024
 	// narrowWhole is the fewest outputs a multiprocessor of blocks that have all columns, for the same reason.
 	narrowWhole = 80
 )
@@ -86,7 +87,7 @@ func (o *ops) narrow(x, y kernels.Mat, w *weight, add bool) bool {
 		return false
 	}
 	k, chunks := o.linear.narrow.of(w.rows), ceil(w.cols, narrowChunk)
-	if k == nil || chunks < k.splits {
+	if k == nil || chunks < k.splits || w.stride%16 != 0 {
 		return false
 	}
 	p := narrowParams{y: matOf(y), m: int32(x.Rows), n: int32(w.rows), chunks: int32(chunks), stages: int32(k.stages), added: flag(add)}

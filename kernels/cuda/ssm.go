@@ -80,7 +80,7 @@ func lowStages(f kernels.StateFormat) int {
 	return 2
 }
 
-// early is the blocks in front that take what flushes: about as many rows as flush in a step. row_of_block of src/flush_low.cuh.
+// early is the blocks in front that take what flushes: about as many rows as flush in a step. row_of_block of src/flush_rows.cuh.
 func (k *stepKernel) early(s kernels.State, rows, t int) int {
 	if k.format == kernels.StateF32 {
 		return 0
@@ -272,7 +272,7 @@ func replayOf(s kernels.State, r kernels.Rows, c kernels.CheckpointLayout) repla
 
 // front is what ops knows of the kernel that was enqueued last.
 type front struct {
-	calm  bool    // whatever is older is done when the next kernel starts, and it writes activations alone, or besides
+	calm  bool    // whatever is older is done when the next kernel starts, but flushes of this layer; it writes activations alone, or besides
 	rings uintptr // the rings and blocks of this layer
 }
 

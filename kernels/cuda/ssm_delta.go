@@ -219,13 +219,20 @@ func (o *ops) deltaStream(p kernels.Delta) {
 		k.perBlock, k.calm = each, o.calmFor(p.State)
 		launch(o, f, c, k)
 		if s.format == kernels.StateNVFP4 && tokens == 0 && window == 0 {
-			launch(o, m.flushes.function, m.flushes.config(p.State.Precision, perKey/m.flushes.heads, d.KeyHeads, m.flushes.early(p.State, to-from, 1), 1), k)
+			across := perKey / m.flushes.heads
+			launch(o, m.flushes.function, m.flushes.config(p.State.Precision, across, d.KeyHeads, o.flushing(&m.flushes, p.State, to-from, across*d.KeyHeads), 1), k)
 			launch(o, m.reads.function, m.reads.config(p.State.Precision, perKey/m.reads.heads, d.KeyHeads, to-from, 1), k)
 			return
 		}
 		launch(o, s.function, s.config(p.State.Precision, perKey/s.heads, d.KeyHeads, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T), k)
 	})
 	o.waited(p.State.Rings.Addr)
+}
+
+// flushing is how many rows that flush have blocks at once: those of rows that stand evenly in their windows, and more where
+// that leaves multiprocessors idle, since sequences that began together flush together. across: blocks of a row.
+func (o *ops) flushing(k *stepKernel, s kernels.State, rows, across int) int {
+	return min(rows, max(k.early(s, rows, 1), ceil(2*o.dev.gpu.Processors, across)))
 }
 
 // deltaOne does a step of one token below float32 in one kernel; false if none does it.
