@@ -18,7 +18,7 @@ const (
 	manyRows     = 32 // the drafts of one step of so many rows say enough
 	firstPause   = 24
 	longestPause = 400
-	longestDebt  = 1600
+	longestDebt  = 1600  // a depth that costs much is tried again at last
 	trialLoss    = 0.002 // share of the time that trials may lose
 )
 

@@ -30,14 +30,7 @@ func (s *deltaScan) do(i, worker int) {
 	c.allocate()
 	c.loadState()
 	conv := newConvolution(c.m, s.p.QKV, s.p.ConvW, kernels.Buffer{}, c.d.Taps, c.rings.conv, c.row)
-	for from := 0; from < c.row.n; {
-		stop, cut := c.row.stop(from)
-		q := min(chunkTokens, stop-from)
-		c.run(&conv, from, q)
-		if from += q; from == stop && cut >= 0 {
-			c.keepCut(&conv, cut, from)
-		}
-	}
+	c.row.chunks(func(from, n int) { c.run(&conv, from, n) }, func(cut, n int) { c.keepCut(&conv, cut, n) })
 	c.keep(&conv, conv.lastTaps())
 	c.storeState(c.saved.scanned())
 }

@@ -111,6 +111,18 @@ func (r replayRow) stop(from int) (to, cut int) {
 	return r.n, -1
 }
 
+// chunks calls run for n tokens at a time, none of which go over a cut, and keep, with the tokens before it, at every cut.
+func (r replayRow) chunks(run func(from, n int), keep func(cut, n int)) {
+	for from := 0; from < r.n; {
+		stop, cut := r.stop(from)
+		n := min(chunkTokens, stop-from)
+		run(from, n)
+		if from += n; from == stop && cut >= 0 {
+			keep(cut, from)
+		}
+	}
+}
+
 // ring holds rows by absolute token index.
 type ring struct {
 	data        []float32

@@ -55,13 +55,7 @@ func (b *bench) cutRows(w kernels.Window, first int) []ssmRow {
 func cutCase(b *bench, k layerKind, w kernels.Window) {
 	slots, blocks := 1+2*len(cutPlaces), 1+3*len(cutPlaces)
 	p := newSSMPool(b, k.make(b), w, slots, blocks+cutBlocks)
-	rows := b.cutRows(w, blocks)
-	p.fill(rows, true)
-	x := newBatch(p, rows, 0, 3)
-	p.allowScan(rows)
-	b.run(func(o kernels.Ops, s side) { x.launch(o, s, scan) })
-	b.close("out", cancelling, x.outputs())
-	p.compareScan(rows)
+	p.scans(b.cutRows(w, blocks), cancelling)
 }
 
 // cutEndCase is a launch of pairs of rows that are the same but for one that is cut where the other one ends: it has the
