@@ -321,12 +321,12 @@ __device__ __forceinline__ void store_state(const float (&s)[16][4], float* to) 
     for (int half = 0; half < 2; half++) *reinterpret_cast<float2*>(to + half * 8 * KEYS + 8 * t) = make_float2(s[t][2 * half], s[t][2 * half + 1]);
 }
 
-// A lane of a warp that is done with a stage, whether it is the last of COUNT: then all of them are. The counter finds the
-// last, and the barrier, which is complete when that one asks, orders what the others read in front of what is copied next.
+// Every lane of a warp that is done with a stage calls it; true for one lane of the last of COUNT warps. The counter finds
+// that warp, and the barrier, at which every lane arrives for itself, orders what all read in front of what is copied next.
 template <int COUNT>
-__device__ __forceinline__ bool last_of(int* calls, uint64_t* free, uint32_t phase) {
+__device__ __forceinline__ bool last_of(int* calls, uint64_t* free, uint32_t phase, int lane) {
   mbar_arrive(free);
-  if (atomicAdd(calls, 1) % COUNT < COUNT - 1) return false;
+  if (lane != 0 || atomicAdd(calls, 1) % COUNT < COUNT - 1) return false;
   mbar_wait(free, phase);
   return true;
 }
@@ -349,7 +349,7 @@ __device__ __forceinline__ void scan(const WithCuts<Delta>& p) {
   Chunks<CUTS, 2> chunks(p.rows, p.cuts, k, blockIdx.y, p.row0);
   const Sources<H> sources(p, chunks.first, head, column0);
   if (threadIdx.x == 0) {
-    mbar_init(barriers, 1), mbar_init(barriers + 1, 1), mbar_init(free, H::WARPS), mbar_init(free + 1, H::WARPS), mbar_init_fence();
+    mbar_init(barriers, 1), mbar_init(barriers + 1, 1), mbar_init(free, 32 * H::WARPS), mbar_init(free + 1, 32 * H::WARPS), mbar_init_fence();
     done[0] = done[1] = 0;
     sources.request(smem, chunks, 0, 0);
     if (chunks.more(k.from, 1)) sources.request(smem, chunks, 0, 1);
@@ -404,8 +404,7 @@ __device__ __forceinline__ void scan(const WithCuts<Delta>& p) {
     pin(d), pin(decayed);
     const float decay = sum.since[CHUNK - 1];
     async_proxy_fence();  // outputs lay where a copy puts the next values
-    __syncwarp();
-    if (lane == 0 && chunks.more(from, 2) && last_of<H::WARPS>(done + (chunk & 1), free + (chunk & 1), chunk >> 1 & 1)) sources.request(smem, chunks, chunk, 2);
+    if (chunks.more(from, 2) && last_of<H::WARPS>(done + (chunk & 1), free + (chunk & 1), chunk >> 1 & 1, lane)) sources.request(smem, chunks, chunk, 2);
 #pragma unroll
     for (int t = 0; t < 16; t++)
 #pragma unroll
