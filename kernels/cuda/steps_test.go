@@ -317,7 +317,7 @@ func BenchmarkLayers(b *testing.B) {
 	defer s.dev.Close()
 	for i, hidden := range []int{3136, 2560} {
 		for _, t := range []int{1, 4} {
-			for _, rows := range []int{1, 4, 8, 16} {
+			for _, rows := range []int{1, 4, 8, 16, 24, 32, 48, 64} {
 				s.layer(stepShapes[i], hidden, rows, t)
 			}
 		}
@@ -326,9 +326,6 @@ func BenchmarkLayers(b *testing.B) {
 
 // layer prints the time of a layer with its projections, and with each other way of doing the mixer.
 func (s stepTimer) layer(m stepShape, hidden, rows, t int) {
-	if rows*t > streamedRows {
-		return
-	}
 	r, _ := newStepRig(s.B, s.dev, m, rows, windowOf(t), kernels.Precision{}, true, hidden)
 	defer r.free()
 	line := fmt.Sprintf("layer %-4s B%-3d T%d %.2f us |", m.name, rows, t, r.micro(s.dev.ops.ssm.choices, 50))

@@ -84,25 +84,41 @@ func ssmCases(small bool) (out []maker) {
 	return out
 }
 
-// ssmLab is the memory of one layer for some rows; sets of rows rotate over slots and blocks.
+// ssmLab is the memory of some layers for some rows each.
 type ssmLab struct {
 	mixer
+	all ssmLayer // of all slots
+	run func(o kernels.Ops, l ssmLayer, rows kernels.Rows, kind string)
+}
+
+// ssmLayer is what the steps of a layer find its rows in.
+type ssmLayer struct {
 	cursors kernels.Cursors
 	state   kernels.State
-	run     func(o kernels.Ops, rows kernels.Rows, kind string)
+}
+
+// layer is slots i rows .. (i + 1) rows of all as slots 0 .. rows of a layer: devices may start on a layer before they have
+// ended another, and steps of a model meet each layer once. The blocks are those of all.
+func (l ssmLayer) layer(i, rows int) ssmLayer {
+	from, slots := int64(i*rows), int64(rows+1)
+	l.state.Rings = l.state.Rings.Slice(from*l.state.RingStride, slots*l.state.RingStride)
+	for _, b := range []*kernels.Buffer{&l.cursors.Origin, &l.cursors.H, &l.cursors.Src, &l.cursors.Dst} {
+		*b = b.Slice(4*from, 4*slots)
+	}
+	return l
 }
 
 func newSSM(l *lab, m mixer, w kernels.Window, format kernels.Precision, slots, tokens int, h func(slot int) int) *ssmLab {
 	s := &ssmLab{mixer: m}
 	layout, checkpoint := m.ring(w, l.act(), format), m.checkpoint(format)
-	s.state = kernels.State{
+	s.all.state = kernels.State{
 		Blocks: l.checkpoints(checkpoint, slots+1), BlockStride: checkpoint.Bytes(),
 		Rings: l.floats(l.act(), layout.Bytes/int64(l.act().Size())*int64(slots+1), 0.1), RingStride: layout.Bytes,
 		Layout: layout, Window: w, Precision: format,
 	}
 	l.zeroDecays(s, slots)
 	self := l.sequence(slots+1, func(i int) int { return i })
-	s.cursors = kernels.Cursors{
+	s.all.cursors = kernels.Cursors{
 		Origin: l.sequence(slots+1, func(i int) int { return 64 + i%7 }), H: l.sequence(slots+1, h), Src: self, Dst: self,
 	}
 	conv, out, aux := m.widths()
@@ -112,11 +128,11 @@ func newSSM(l *lab, m mixer, w kernels.Window, format kernels.Precision, slots, 
 	if m.isDelta() {
 		d := m.delta
 		p := kernels.Delta{
-			Cursors: s.cursors, State: s.state, Dims: d, QKV: in, Z: z, B: narrow.ColRange(0, d.ValueHeads), A: narrow.ColRange(d.ValueHeads, d.ValueHeads),
+			Dims: d, QKV: in, Z: z, B: narrow.ColRange(0, d.ValueHeads), A: narrow.ColRange(d.ValueHeads, d.ValueHeads),
 			ConvW: convW, DecayA: l.negative(d.ValueHeads), DtBias: f(d.ValueHeads, 1), NormW: f(d.ValueDim, 1), Eps: 1e-6, Out: y,
 		}
-		s.run = func(o kernels.Ops, rows kernels.Rows, kind string) {
-			p.Rows = rows
+		s.run = func(o kernels.Ops, l ssmLayer, rows kernels.Rows, kind string) {
+			p.Rows, p.Cursors, p.State = rows, l.cursors, l.state
 			if kind == "step" {
 				o.DeltaStep(p)
 			} else {
@@ -127,11 +143,11 @@ func newSSM(l *lab, m mixer, w kernels.Window, format kernels.Precision, slots, 
 	}
 	d := m.mamba2
 	p := kernels.Mamba2{
-		Cursors: s.cursors, State: s.state, Dims: d, Z: z, XBC: in, Dt: narrow, ConvW: convW, ConvB: f(conv, 0.1),
+		Dims: d, Z: z, XBC: in, Dt: narrow, ConvW: convW, ConvB: f(conv, 0.1),
 		A: l.negative(d.Heads), D: f(d.Heads, 1), DtBias: f(d.Heads, 1), DtMax: inf, NormW: f(d.Inner(), 1), Eps: 1e-5, Out: y,
 	}
-	s.run = func(o kernels.Ops, rows kernels.Rows, kind string) {
-		p.Rows = rows
+	s.run = func(o kernels.Ops, l ssmLayer, rows kernels.Rows, kind string) {
+		p.Rows, p.Cursors, p.State = rows, l.cursors, l.state
 		if kind == "step" {
 			o.Mamba2Step(p)
 		} else {
@@ -175,10 +191,10 @@ func (l *lab) negative(n int) kernels.Buffer {
 
 // zeroDecays makes the recorded decays valid: dt or log decay 0 is none, whatever the random fill left there.
 func (l *lab) zeroDecays(s *ssmLab, slots int) {
-	f := s.state.Layout.Decay
+	f := s.all.state.Layout.Decay
 	l.run(func(o kernels.Ops) {
 		for i := range slots + 1 {
-			o.Zero(s.state.Rings.Slice(int64(i)*s.state.RingStride+f.Offset, int64(f.Rows*f.Cols*4)))
+			o.Zero(s.all.state.Rings.Slice(int64(i)*s.all.state.RingStride+f.Offset, int64(f.Rows*f.Cols*4)))
 		}
 	})
 }
@@ -190,22 +206,26 @@ func ssmStep(l *lab, m mixer, b, t int, small bool) Case {
 		w.L = 32
 	}
 	bytes, flops := stepCost(m, w, t, l.act(), kernels.Precision{})
-	c := Case{Bytes: bytes * float64(b), Flops: flops * float64(b), Sets: min(sets(bytes*float64(b), flops*float64(b), small), 256/b+1)}
+	c := Case{Bytes: bytes * float64(b), Flops: flops * float64(b), Sets: sets(bytes*float64(b), flops*float64(b), small)}
+	c.Sets = min(c.Sets, 256/b+1)
+	if l.dev.Graphs() && !small {
+		c.Sets = max(2, c.Sets) // a launch behind one of the same layer has to wait for it
+	}
 	s := newSSM(l, m, w, kernels.Precision{}, b*c.Sets, b*t, func(slot int) int { return slot % (w.L + 1) })
 	c.Run = s.steps(l, b, t, c.Sets)
 	return c
 }
 
-// steps runs the mixer on sets of b rows of t tokens, in turns; slots are dealt to rows at random.
+// steps runs the mixer on sets of b rows of t tokens, in turns, each a layer of its own; slots are dealt to rows at random.
 func (s *ssmLab) steps(l *lab, b, t, sets int) func(o kernels.Ops, set int) {
 	n := l.sequence(b, func(int) int { return t })
 	slots := make([]kernels.Buffer, sets)
-	order := l.rng.Perm(b * sets)
 	for i := range slots {
-		slots[i] = l.sequence(b, func(r int) int { return 1 + order[i*b+r] })
+		order := l.rng.Perm(b)
+		slots[i] = l.sequence(b, func(r int) int { return 1 + order[r] })
 	}
 	return func(o kernels.Ops, set int) {
-		s.run(o, kernels.Rows{Count: b, Tokens: b * t, T: t, MaxLen: t, Slot: slots[set%sets], N: n}, "step")
+		s.run(o, s.all.layer(set%sets, b), kernels.Rows{Count: b, Tokens: b * t, T: t, MaxLen: t, Slot: slots[set%sets], N: n}, "step")
 	}
 }
 
@@ -266,7 +286,7 @@ func ssmScan(l *lab, m mixer, tokens int) Case {
 	}
 	slot, count, start := l.ints(1), l.ints(int32(tokens)), l.ints(0)
 	c.Run = func(o kernels.Ops, _ int) {
-		s.run(o, kernels.Rows{Count: 1, Tokens: tokens, MaxLen: tokens, Slot: slot, N: count, Start: start}, "scan")
+		s.run(o, s.all, kernels.Rows{Count: 1, Tokens: tokens, MaxLen: tokens, Slot: slot, N: count, Start: start}, "scan")
 	}
 	return c
 }
