@@ -161,13 +161,14 @@ func (d *Device) Submit(p kernels.Program) {
 
 // run runs p and turns a panic into a fault.
 func (d *Device) run(p kernels.Program) (fault *kernels.Fault) {
-	d.ops.current, d.ops.front, d.ops.settled = "", front{}, false
+	d.ops.current, d.ops.front, d.ops.settled, d.ops.linear.chain.count = "", front{}, false, 0
 	defer func() {
 		if cause := recover(); cause != nil {
 			fault = newFault(d.ops.current, cause)
 		}
 	}()
 	p.Run(d.ops)
+	d.ops.flush()
 	return nil
 }
 

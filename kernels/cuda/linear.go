@@ -15,7 +15,7 @@ const skinnyRows = 64
 // streamedRows is the most rows that they are faster with than cuBLASLt.
 const streamedRows = 16
 
-// Products of more rows go to narrow tiles or to cuBLASLt.
+// Products of more rows, if they do not run with others (chain.go), go to narrow tiles or to cuBLASLt.
 const (
 	ltWorkspace = 64 << 20
 	ltPlans     = 4096 // kept at most
@@ -33,6 +33,7 @@ type linearKernels struct {
 	skinny  [2]skinnyKernel  // by tokens: 32, 64
 	plain   driver.Function
 	narrow  narrowKernels
+	chain   chainKernels
 
 	lt        *driver.Lt
 	plans     map[driver.Shape]driver.Plan
@@ -51,6 +52,7 @@ func (k *linearKernels) load(l *loader) error {
 	l.open("stream")
 	k.streams = [2]streamKernels{l.streams(8, 6), l.streams(16, 4)}
 	k.narrow.load(l)
+	k.chain.load(l)
 	if l.dev.act != kernels.BF16 || l.dev.ownProducts {
 		return nil
 	}
@@ -96,14 +98,26 @@ func (o *ops) Linear(p kernels.Linear) {
 	if p.Y.DType != kernels.F32 && p.Y.DType != kernels.BF16 {
 		panic(fmt.Sprintf("cuda: Y holds %s", p.Y.DType))
 	}
-	if !p.Whole() {
-		if !o.normedProduct(p) {
-			p.Apart(o)
-		}
-		return
+	if !o.chain(p) {
+		o.flush()
+		o.single(p)
 	}
-	o.product(p.X, p.Y, own(p.W), p.Add)
 }
+
+// single runs a product by itself.
+func (o *ops) single(p kernels.Linear) {
+	switch {
+	case p.Whole():
+		o.product(p.X, p.Y, own(p.W), p.Add)
+	case !o.normedProduct(p):
+		p.Apart(straight{o})
+	}
+}
+
+// straight are operations whose products do not wait.
+type straight struct{ *ops }
+
+func (s straight) Linear(p kernels.Linear) { s.single(p) }
 
 // normedCols is the widest X that the skinny kernels normalise: its factors lie in shared memory.
 const normedCols = 6144

@@ -15,38 +15,40 @@ import (
 // number, and nothing is read behind the rows that there are or written beside y.
 func TestNarrowBits(t *testing.T) {
 	r := newRig(t, kernels.BF16)
-	shapes := [][2]int{{77, 264}, {209, 456}}
-	for i := range narrowShapes { // the most outputs of a kernel on this GPU, and some less
-		k := &r.dev.ops.linear.narrow[i]
-		shapes = append(shapes, [2]int{k.most - 15, 72 + 128*(k.splits-1)})
+	for i, n := range r.dev.ops.linear.narrow {
+		shapes := [][2]int{{n.most - 15, 72 + 128*(n.splits-1)}} // the most outputs of a kernel on this GPU, some less, the fewest
 		if !testing.Short() {
-			shapes = append(shapes, [2]int{k.most, 2560 * k.splits})
+			shapes = append(shapes, [2]int{n.most, 2560 * n.splits})
 		}
-	}
-	for _, s := range shapes {
-		t.Run(fmt.Sprint(s), func(t *testing.T) {
-			r.T = t
-			r.narrowBits(s[0], s[1])
-		})
+		if i == 0 || n.tokens != narrowShapes[i-1].tokens {
+			shapes = append(shapes, [2]int{77, 264}, [2]int{209, 456})
+		}
+		for _, s := range shapes {
+			t.Run(fmt.Sprint(n.tokens, s), func(t *testing.T) {
+				r.T = t
+				r.narrowBits(s[0], s[1], n.tokens, n.leastTokens)
+			})
+		}
 	}
 }
 
-func (r *rig) narrowBits(n, k int) {
+// narrowBits compares products of different numbers of tokens, most at most.
+func (r *rig) narrowBits(n, k, most, least int) {
 	r.Helper()
 	w := r.pack("w", n, k, bytesOf(r.bf16s(n*k, 0.05))).(*weight)
 	defer r.dev.Free(w.buf)
-	x := r.bf16s(narrowTokens*(k+8), 1)
-	for i := range narrowTokens {
+	x := r.bf16s(most*(k+8), 1)
+	for i := range most {
 		for j := range 8 {
 			x[i*(k+8)+k+j] = 0x7fc0
 		}
 	}
 	for _, add := range []bool{false, true} {
-		whole := r.narrowRun(w, x, narrowTokens, n+4-n%4, add)
+		whole := r.narrowRun(w, x, most, n+4-n%4, add)
 		r.nearPlain(w, x, whole, add)
-		for pad, m := range []int{96, 127, 97, 120} { // rows of y of which only those of one are aligned
+		for pad, m := range []int{least, most - 1, (least + most) / 2, most - 8} { // rows of y of which only those of one are aligned
 			if !slices.Equal(r.narrowRun(w, x, m, n+4+pad-n%4, add), whole[:m*n]) {
-				r.Errorf("%d rows, added %t: not those of %d rows", m, add, narrowTokens)
+				r.Errorf("%d rows, added %t: not those of %d rows", m, add, most)
 			}
 		}
 	}
@@ -60,7 +62,7 @@ func (r *rig) narrowRun(w *weight, x []uint16, m, stride int, add bool) []uint16
 	r.Helper()
 	const mark = 0x1234
 	n, k := w.rows, w.cols
-	xv, yv := slices.Clone(x), make([]uint16, (narrowTokens+1)*stride)
+	xv, yv := slices.Clone(x), make([]uint16, (m+1)*stride)
 	for i := range xv[m*(k+8):] {
 		xv[m*(k+8)+i] = 0x7fc0
 	}
@@ -123,14 +125,13 @@ func (r *rig) nearPlain(w *weight, x, y []uint16, add bool) {
 func TestNarrowTimes(t *testing.T) {
 	r := newTimer(t)
 	for _, s := range [][2]int{
-		{2560, 4096}, {2560, 9216}, {12352, 2560}, {18432, 2560}, // Qwen3.5-4B
-		{3136, 5120}, {3136, 7680}, {3136, 12544}, {17504, 3136}, {12544, 3136}, // Nano-4B
+		{2560, 4096}, {2560, 9216}, {10240, 2560}, {12352, 2560}, {18432, 2560}, // Qwen3.5-4B
+		{3136, 5120}, {3136, 7680}, {3136, 12544}, {7168, 3136}, {17504, 3136}, {12544, 3136}, // Nano-4B
 	} {
-		if r.dev.ops.linear.narrow.of(s[0]) == nil {
-			continue
-		}
-		for _, m := range []int{narrowLeast, narrowTokens} {
-			r.narrowTimes(s[0], s[1], m)
+		for _, m := range []int{17, 32, 48, 64, 80, 96, narrowTokens} {
+			if r.dev.ops.linear.narrow.of(s[0], m) != nil {
+				r.narrowTimes(s[0], s[1], m)
+			}
 		}
 	}
 }

@@ -98,8 +98,13 @@ func (l *loader) scratch(bytes int64) kernels.Buffer {
 	return b
 }
 
-// enter names the operation that starts.
-func (o *ops) enter(op string) { o.current = op }
+// enter names the operation that starts. Products wait for those behind them, and run when anything else starts.
+func (o *ops) enter(op string) {
+	if op != "Linear" {
+		o.flush()
+	}
+	o.current = op
+}
 
 // must panics with a violated contract or a failed driver call.
 func must(err error) {

@@ -189,7 +189,7 @@ func (r *rig) times(n, k int, read, flops float64) {
 		floor := max(float64(n*k+m*k+m*n)*2/read, 2*float64(m)*float64(n)*float64(k)/flops)
 		own, lib := math.NaN(), math.NaN()
 		if m <= streamedRows {
-			own = r.time(list, func(w *weight) { o.Linear(kernels.Linear{X: x, Y: y, W: w}) })
+			own = r.time(list, func(w *weight) { o.single(kernels.Linear{X: x, Y: y, W: w}) })
 		}
 		if o.linear.lt != nil && m >= 8 {
 			lib = r.time(list, func(w *weight) { o.library(x, y, w, false) })

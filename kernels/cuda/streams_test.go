@@ -54,12 +54,13 @@ type productChain struct {
 	weights []*weight
 	list    []layerProduct
 	x       map[int]kernels.Buffer // by columns
+	normed  map[int]kernels.Buffer
 	norm    kernels.Buffer
 	bytes   int
 }
 
 func (r *rig) products(layer []layerProduct, copies int) *productChain {
-	c := &productChain{x: map[int]kernels.Buffer{}, norm: r.upload(bytesOf(ones(16384)))}
+	c := &productChain{x: map[int]kernels.Buffer{}, normed: map[int]kernels.Buffer{}, norm: r.upload(bytesOf(ones(16384)))}
 	for range copies {
 		for _, l := range layer {
 			c.list = append(c.list, l)
@@ -70,8 +71,8 @@ func (r *rig) products(layer []layerProduct, copies int) *productChain {
 			c.bytes += size
 			for _, cols := range []int{l.k, l.n, l.wide()} {
 				if _, ok := c.x[cols]; !ok {
-					c.x[cols] = r.alloc(16 * cols * 2)
-					r.noise(c.x[cols], 16*cols)
+					c.x[cols], c.normed[cols] = r.alloc(chainTokens*cols*2), r.alloc(chainTokens*cols*2)
+					r.noise(c.x[cols], chainTokens*cols)
 				}
 			}
 		}
@@ -100,8 +101,9 @@ func (c *productChain) free(r *rig) {
 	for _, w := range c.weights {
 		r.dev.Free(w.buf)
 	}
-	for _, b := range c.x {
+	for cols, b := range c.x {
 		r.dev.Free(b)
+		r.dev.Free(c.normed[cols])
 	}
 	r.dev.Free(c.norm)
 }
@@ -116,7 +118,7 @@ func (c *productChain) run(o kernels.Ops, m int) {
 func (c *productChain) linear(l layerProduct, w *weight, m int) kernels.Linear {
 	p := kernels.Linear{X: kernels.NewMat(c.x[l.k], kernels.BF16, m, l.k), Y: kernels.NewMat(c.x[l.n], kernels.BF16, m, l.n), W: w, Add: l.add}
 	if l.norm {
-		p.NormW, p.Eps, p.Normed = c.norm.Slice(0, int64(l.k*4)), 1e-6, kernels.NewMat(c.x[l.k], kernels.BF16, m, l.k)
+		p.NormW, p.Eps, p.Normed = c.norm.Slice(0, int64(l.k*4)), 1e-6, kernels.NewMat(c.normed[l.k], kernels.BF16, m, l.k)
 	}
 	if l.activate {
 		p.Kind, p.Raw = l.act, kernels.NewMat(c.x[l.wide()], kernels.BF16, m, l.wide())
@@ -124,7 +126,7 @@ func (c *productChain) linear(l layerProduct, w *weight, m int) kernels.Linear {
 	return p
 }
 
-// Times of layers in a row, as a step has them, and of each product in a row of its like, with the rate at which weights
+// Times of layers in a row, as a step has them, and of each product by itself in a row of its like, with the rate at which weights
 // come; run alone, on a GPU that nobody else uses.
 func TestStreamTimes(t *testing.T) {
 	r := newTimer(t)
@@ -147,8 +149,13 @@ func (r *rig) streamTimes(name string, layer []layerProduct) {
 	c := r.products(layer, copies)
 	defer c.free(r)
 	fmt.Printf("%-15s", name)
-	for _, m := range []int{1, 2, 4, 8, 16} {
-		s, err := r.dev.Time(5, kernels.ProgramFunc(func(o kernels.Ops) { c.run(o, m) }))
+	for _, m := range []int{1, 8, 16, 32, 64} {
+		s, err := r.dev.Time(5, kernels.ProgramFunc(func(o kernels.Ops) {
+			if len(layer) == 1 {
+				o = straight{o.(*ops)}
+			}
+			c.run(o, m)
+		}))
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -203,10 +210,10 @@ func (r *rig) streamBits(l layerProduct) {
 					p.Raw = kernels.NewMat(raw, kernels.BF16, rows, l.wide())
 				}
 				if m == 0 {
-					p.Apart(o)
+					p.Apart(straight{o.(*ops)})
 					break
 				}
-				o.Linear(p)
+				straight{o.(*ops)}.Linear(p)
 			}
 			o.Download(got, out)
 		})

@@ -7,8 +7,8 @@ package driver
 #cgo noescape reprise_launch
 #cgo nocallback reprise_launch
 static CUresult reprise_launch(CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared, unsigned cluster,
-                               int early, int aligned, CUstream stream, void *parameters, size_t bytes) {
-  CUlaunchAttribute attributes[2];
+                               int early, int aligned, int together, CUstream stream, void *parameters, size_t bytes) {
+  CUlaunchAttribute attributes[3];
   CUlaunchConfig c = {0};
   c.gridDimX = grid[0], c.gridDimY = grid[1], c.gridDimZ = grid[2];
   c.blockDimX = block[0], c.blockDimY = block[1], c.blockDimZ = block[2];
@@ -22,6 +22,11 @@ static CUresult reprise_launch(CUfunction f, const unsigned *grid, const unsigne
     CUlaunchAttribute *a = &attributes[c.numAttrs++];
     a->id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     a->value.programmaticStreamSerializationAllowed = 1;
+  }
+  if (together) {
+    CUlaunchAttribute *a = &attributes[c.numAttrs++];
+    a->id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    a->value.cooperative = 1;
   }
   void *list[] = {parameters}, *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, parameters, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
   return aligned ? cuLaunchKernelEx(&c, f, list, 0) : cuLaunchKernelEx(&c, f, 0, extra);
@@ -161,6 +166,7 @@ type Config struct {
 	Shared      uint32 // bytes of dynamic shared memory
 	Cluster     uint32 // blocks a cluster along x; 0 and 1: none
 	Early       bool   // may start before the kernel in front has ended: its code waits with griddepcontrol
+	Together    bool   // its blocks wait for each other: all run at once, or none starts
 	Aligned     bool   // the parameter wants more than 16 bytes of alignment, as tensor maps do: the driver has to place it
 }
 
@@ -174,7 +180,7 @@ func flag(b bool) C.int {
 // Launch enqueues a kernel whose one parameter is the struct of the given bytes. It does not allocate.
 func (f Function) Launch(s Stream, c *Config, parameters unsafe.Pointer, bytes uintptr) error {
 	r := C.reprise_launch(f.c(), (*C.uint)(unsafe.Pointer(&c.Grid[0])), (*C.uint)(unsafe.Pointer(&c.Block[0])), C.uint(c.Shared), C.uint(c.Cluster),
-		flag(c.Early), flag(c.Aligned), s.c(), parameters, C.size_t(bytes))
+		flag(c.Early), flag(c.Aligned), flag(c.Together), s.c(), parameters, C.size_t(bytes))
 	return failure("cuLaunchKernelEx", r)
 }
 

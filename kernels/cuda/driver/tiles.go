@@ -13,7 +13,7 @@ static CUresult reprise_tensor_map(void *out, unsigned long long at, unsigned lo
   cuuint64_t sizes[2] = {columns, rows}, strides[1] = {stride};
   cuuint32_t box[2] = {box_columns, box_rows}, steps[2] = {1, 1};
   CUresult r = cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)at, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                                      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (!r) memcpy(out, &map, sizeof map);
   return r;
 }

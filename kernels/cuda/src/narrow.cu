@@ -1,31 +1,33 @@
-// Y = X W^T, or Y += ..., for up to 128 tokens of bf16, by narrow tiles: the GPU multiplies all of them at once.
+// Y = X W^T, or Y += ..., for up to 64 or 128 tokens of bf16, by narrow tiles: the GPU multiplies all of them at once.
 //
 // A tile is ROWS rows of w and all tokens. SPLITS blocks, a cluster, share its columns; each has as many chunks of 64 side by
 // side, at least one. Their sums are added in order: so the order of all additions depends on the shape of w alone, never on
 // the number of tokens.
 //
 // One thread copies: the weights of the whole ring while the kernel in front still runs, tokens behind them when it has
-// ended; the next launch may start when the last chunk is asked for. Two warpgroups multiply 64 tokens each. In the end
-// sums lie where the ring was, and each block of a tile adds up every SPLITS-th token.
+// ended; the next launch may start when the last chunk is asked for. A warpgroup multiplies 64 tokens; where there are fewer
+// it reads what lies behind them, and its sums go nowhere. In the end sums lie where the ring was, and each block of a tile
+// adds up every SPLITS-th token.
 #include "tiles.cuh"
 
 struct Narrow {
-  TensorMap w, x;  // boxes of ROWS rows, and of 64 tokens; 64 columns
+  TensorMap w, x;  // boxes of ROWS rows, and of all tokens; 64 columns
   Mat y;           // bf16
   int m, n, chunks, stages;
   int add, vector;  // vector: four columns of y at once may be loaded
+  int stage;        // bytes of a slot: a chunk of weights and one of tokens, a multiple of 1024 each
 };
 
 constexpr int CHUNK = 64, ROW = 128;  // columns; bytes of a row of a chunk
-constexpr int TOKENS = 128, GROUP = 64;
-constexpr int CONSUMERS = 256, PRODUCER = CONSUMERS, THREADS = CONSUMERS + 32;
-// Shared memory: barriers of the ring, full and empty; from RING on its slots, a chunk of weights and one of tokens each, or
-// sums, float [TOKENS][STRIDE].
-constexpr int MOST_STAGES = 8, EMPTY = 8 * MOST_STAGES, RING = 1024;
+constexpr int GROUP = 64;             // tokens of a warpgroup
+// Shared memory: barriers of the ring, full and empty; from RING on its slots, or sums, float [TOKENS][STRIDE]. A warpgroup
+// reads GROUP tokens of a slot, those of the last one too.
+constexpr int MOST_STAGES = 16, EMPTY = 8 * MOST_STAGES, RING = 1024;
 
-template <int ROWS, int SPLITS>
+template <int ROWS, int SPLITS, int TOKENS>
 struct Block {
-  static constexpr int WEIGHTS = ROWS * ROW, STAGE = WEIGHTS + TOKENS * ROW;
+  static constexpr int CONSUMERS = 2 * TOKENS, PRODUCER = CONSUMERS;
+  static constexpr int WEIGHTS = ROWS * ROW;
   static constexpr int STRIDE = ROWS + (ROWS % 16 == 8 ? 0 : 8);  // rows of eight floats apart are in banks of their own
   static constexpr int FOURS = ROWS / 4, EACH = (TOKENS / SPLITS * FOURS + CONSUMERS - 1) / CONSUMERS;
   const Narrow& p;
@@ -41,7 +43,7 @@ struct Block {
 
   __device__ __forceinline__ uint32_t full(int i) const { return base + 8 * i; }
   __device__ __forceinline__ uint32_t empty(int i) const { return base + EMPTY + 8 * i; }
-  __device__ __forceinline__ uint32_t slot(int i) const { return base + RING + i * STAGE; }
+  __device__ __forceinline__ uint32_t slot(int i) const { return base + RING + i * p.stage; }
 
   __device__ __forceinline__ void open() const {
     if (threadIdx.x == PRODUCER) {
@@ -55,14 +57,12 @@ struct Block {
   // ---------------------------------------------------------------- copies
 
   __device__ __forceinline__ void copy_weights(int i, int chunk) const {
-    barrier_expect(full(i), STAGE);
+    barrier_expect(full(i), WEIGHTS + p.m * ROW);
     tile_load(slot(i), p.w, chunk * CHUNK, row, full(i), KEEP_SHORT);
   }
 
   __device__ __forceinline__ void copy_tokens(int i, int chunk) const {
-    const uint32_t to = slot(i) + WEIGHTS;
-    tile_load(to, p.x, chunk * CHUNK, 0, full(i), KEEP_NORMAL);
-    tile_load(to + GROUP * ROW, p.x, chunk * CHUNK, GROUP, full(i), KEEP_NORMAL);
+    tile_load(slot(i) + WEIGHTS, p.x, chunk * CHUNK, 0, full(i), KEEP_NORMAL);
   }
 
   __device__ __forceinline__ void produce() const {
@@ -163,8 +163,9 @@ struct Block {
 
   // Of a block that has all columns.
   __device__ __forceinline__ void store_whole() const {
+    const int each = (p.m * FOURS + CONSUMERS - 1) / CONSUMERS;
 #pragma unroll 4
-    for (int i = 0; i < EACH; i++) {
+    for (int i = 0; i < each; i++) {
       const Place at = place(i);
       float4 part[SPLITS] = {};
       part[0] = *reinterpret_cast<const float4*>(space + offset(at));
@@ -218,9 +219,16 @@ struct Block {
 
 extern __shared__ __align__(1024) uint8_t space[];
 
-#define NARROW(rows, splits) \
-  extern "C" __global__ void __launch_bounds__(THREADS, 1) narrow_##rows##_##splits(PARAMS(Narrow, p)) { Block<rows, splits>(p, space).run(); }
-NARROW(88, 4)
-NARROW(112, 4)
-NARROW(96, 1)
-NARROW(144, 1)
+#define NARROW(rows, splits, tokens)                                                                                      \
+  extern "C" __global__ void __launch_bounds__(2 * tokens + 32, 1) narrow_##rows##_##splits##_##tokens(PARAMS(Narrow, p)) { \
+    Block<rows, splits, tokens>(p, space).run();                                                                          \
+  }
+NARROW(88, 4, 64)
+NARROW(112, 4, 64)
+NARROW(80, 1, 64)
+NARROW(96, 1, 64)
+NARROW(144, 1, 64)
+NARROW(88, 4, 128)
+NARROW(112, 4, 128)
+NARROW(96, 1, 128)
+NARROW(144, 1, 128)

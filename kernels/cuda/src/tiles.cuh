@@ -45,5 +45,5 @@ __device__ __forceinline__ void tile_load(uint32_t to, const TensorMap& map, int
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
                "l"(&map), "r"(barrier), "r"(column), "r"(row), "l"(keep) : "memory");
 }
-// Makes what other kernels wrote by stores known to tile loads.
+// Makes what other kernels, or other blocks, wrote by stores known to tile loads.
 __device__ __forceinline__ void tile_fence() { asm volatile("fence.proxy.async.global;" ::: "memory"); }

@@ -59,20 +59,28 @@ __device__ __forceinline__ void products(float (&d)[64], uint32_t a, uint32_t b,
 }
 
 // The same for other numbers of rows of b: twice a thread's sums.
+#define LIST40 ONES TEN(1) TEN(2) "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39"
 #define LIST44 ONES TEN(1) TEN(2) TEN(3) "%40,%41,%42,%43"
 #define LIST48 ONES TEN(1) TEN(2) TEN(3) "%40,%41,%42,%43,%44,%45,%46,%47"
+#define LIST52 ONES TEN(1) TEN(2) TEN(3) TEN(4) "%50,%51"
 #define LIST56 ONES TEN(1) TEN(2) TEN(3) TEN(4) "%50,%51,%52,%53,%54,%55"
 #define LIST72 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) "%70,%71"
+#define LIST76 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) "%70,%71,%72,%73,%74,%75"
+#define LIST80 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
 #define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define PRODUCTS(size, rows, ia, ib, iadd, ...)                                                                                      \
   __device__ __forceinline__ void products(float (&d)[size], uint32_t a, uint32_t b, int add) {                                      \
     asm volatile("{.reg .pred p; .reg .b64 a, b; setp.ne.b32 p, " iadd ", 0; " DESCRIPTOR("a", ia) DESCRIPTOR("b", ib)               \
                  MULTIPLY "m64n" #rows BF16_SUMS LIST##size "}, a, b, p, 1, 1, 0, 0;}" : __VA_ARGS__ : "r"(a), "r"(b), "r"(add));    \
   }
+PRODUCTS(40, 80, "%40", "%41", "%42", THIRTY_TWO(d, 0), EIGHT(d, 32))
 PRODUCTS(44, 88, "%44", "%45", "%46", THIRTY_TWO(d, 0), EIGHT(d, 32), FOUR(d, 40))
 PRODUCTS(48, 96, "%48", "%49", "%50", THIRTY_TWO(d, 0), EIGHT(d, 32), EIGHT(d, 40))
+PRODUCTS(52, 104, "%52", "%53", "%54", THIRTY_TWO(d, 0), EIGHT(d, 32), EIGHT(d, 40), FOUR(d, 48))
 PRODUCTS(56, 112, "%56", "%57", "%58", THIRTY_TWO(d, 0), EIGHT(d, 32), EIGHT(d, 40), EIGHT(d, 48))
 PRODUCTS(72, 144, "%72", "%73", "%74", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), EIGHT(d, 64))
+PRODUCTS(76, 152, "%76", "%77", "%78", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), EIGHT(d, 64), FOUR(d, 72))
+PRODUCTS(80, 160, "%80", "%81", "%82", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), EIGHT(d, 64), EIGHT(d, 72))
 
 // d += a b, or d = a b without `add`: a in registers, pairs in the places of d's rows and 16 columns; b has 16 rows of 64,
 // 128 or 256 columns in shared memory.
