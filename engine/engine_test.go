@@ -72,7 +72,7 @@ func (r result) ids() []int32 {
 
 func read(t testing.TB, s *Sequence) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // under compute-sanitizer a step takes seconds
 	defer cancel()
 	var r result
 	for {

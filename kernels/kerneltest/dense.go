@@ -8,7 +8,8 @@ import (
 
 var weightTypes = []kernels.DType{kernels.F32, kernels.F16, kernels.BF16, kernels.F8E4M3, kernels.F8E5M2}
 
-func denseCases() []testcase {
+// denseCases multiplies fewer rows one by one if short: every product is a launch.
+func denseCases(short bool) []testcase {
 	var list []testcase
 	add := func(name string, run func(b *bench)) {
 		list = append(list, testcase{name, run}, testcase{name + " wide", func(b *bench) { b.wide = true; run(b) }})
@@ -30,7 +31,11 @@ func denseCases() []testcase {
 	add(fmt.Sprintf("add gated %dx3", many), func(b *bench) { addGatedCase(b, many, 3) })
 	for _, t := range weightTypes {
 		for _, n := range [][3]int{{0, 4, 4}, {1, 1, 1}, {2, 3, 5}, {3, 63, 65}, {5, 127, 33}, {17, 130, 50}, {4, 256, 64}, {64, 96, 40}, {1, 515, 7}, {70, 320, 130}, {97, 520, 50}, {128, 264, 170}, {300, 136, 72}} {
-			add(fmt.Sprintf("linear %s %dx%dx%d", t, n[0], n[1], n[2]), func(b *bench) { linearCase(b, t, n[0], n[1], n[2]) })
+			apart := n[0]
+			if short {
+				apart = min(apart, 24)
+			}
+			add(fmt.Sprintf("linear %s %dx%dx%d", t, n[0], n[1], n[2]), func(b *bench) { linearCase(b, t, n[0], n[1], n[2], apart) })
 		}
 		for _, n := range [][3]int{{0, 8, 8}, {1, 1, 1}, {3, 63, 37}, {8, 256, 40}, {9, 2560, 33}, {16, 520, 50}, {17, 128, 24}, {40, 192, 132}, {130, 264, 36}} {
 			for _, kind := range []kernels.Activation{kernels.SiLUMul, kernels.ReLU2} {
@@ -111,21 +116,21 @@ func (b *bench) parts(t kernels.DType, rows, cols int) []kernels.HostTensor {
 	return list
 }
 
-// linearCase also multiplies the rows one by one and in unequal groups. With float32 activations the bits must be the
+// linearCase also multiplies the first rows one by one and in unequal groups. With float32 activations the bits must be the
 // same; with fewer bits a device may change to another product where there are more rows.
-func linearCase(b *bench, t kernels.DType, rows, k, n int) {
+func linearCase(b *bench, t kernels.DType, rows, k, n, apart int) {
 	w := b.pack(kernels.WeightSpec{Name: "w", Parts: b.parts(t, n, k)})
 	b.checkWeight(w, t, 1, n, k)
 	x, y, sum := b.input("x", rows, k), b.output("y", rows, n, 0, rows), b.inout("sum", rows, n)
-	single, group := b.output("single", rows, n, 0, rows), b.output("group", rows, n, 0, rows)
+	single, group := b.output("single", rows, n, 0, apart), b.output("group", rows, n, 0, apart)
 	b.run(func(o kernels.Ops, s side) {
 		o.Linear(kernels.Linear{X: x.on(s), Y: y.on(s), W: w[s]})
 		o.Linear(kernels.Linear{X: x.on(s), Y: sum.on(s), W: w[s], Add: true})
-		for i := range rows {
+		for i := range apart {
 			o.Linear(kernels.Linear{X: x.on(s).RowRange(i, 1), Y: single.on(s).RowRange(i, 1), W: w[s]})
 		}
-		for i, size := 0, 2; i < rows; size++ {
-			size = min(size, rows-i)
+		for i, size := 0, 2; i < apart; size++ {
+			size = min(size, apart-i)
 			o.Linear(kernels.Linear{X: x.on(s).RowRange(i, size), Y: group.on(s).RowRange(i, size), W: w[s]})
 			i += size
 		}
@@ -133,12 +138,12 @@ func linearCase(b *bench, t kernels.DType, rows, k, n int) {
 	b.close("y", fewRoundings, y.all())
 	b.close("sum", fewRoundings, sum.all())
 	if b.devices[device].Activations() != kernels.F32 {
-		b.close("single", fewRoundings, single.all())
-		b.close("group", fewRoundings, group.all())
+		b.close("single", fewRoundings, single.part(0, apart))
+		b.close("group", fewRoundings, group.part(0, apart))
 		return
 	}
-	b.twins("batch and singles", y.all(), single.all())
-	b.twins("batch and groups", y.all(), group.all())
+	b.twins("batch and singles", y.part(0, apart), single.part(0, apart))
+	b.twins("batch and groups", y.part(0, apart), group.part(0, apart))
 }
 
 // topRowsCase multiplies by the first rows of a weight, which are those of the weight.

@@ -21,11 +21,11 @@ type family struct {
 	cases []testcase
 }
 
-// families is the table; short leaves the long runs out.
+// families is the table; short leaves the long runs out, and long ways through others.
 func families(short bool) []family {
 	return []family{
 		{"memory", memoryCases()},
-		{"dense", denseCases()},
+		{"dense", denseCases(short)},
 		{"moe", moeCases()},
 		{"ssm", ssmCases(short)},
 		{"walk", walkCases(short)},

@@ -40,8 +40,11 @@ func sampleCases(short bool) []testcase {
 	add("sample penalties", penaltyCase)
 	add("sample overflow", overflowCase)
 	add("sample neighbours", neighbourCase)
-	add("sample distribution", distributionCase)
+	add("sample in turns", turnsCase)
 	add("sample tails", tailCase)
+	if !short { // minutes under a tool that follows every access
+		add("sample distribution", distributionCase)
+	}
 	return list
 }
 
@@ -205,6 +208,25 @@ func neighbourCase(b *bench) {
 			b.Errorf("row %d drew %d, row 0 with the same numbers %d", i, out[i], out[0])
 		}
 	}
+}
+
+// turnsCase has more rows than a device may work on at once, and draws where it may take them apart from greedy ones.
+func turnsCase(b *bench) {
+	const vocab, n, every = 70, 64, 3
+	params := drawParams()
+	names := slices.Sorted(maps.Keys(params))
+	var specs []slotSpec
+	var rows []logitRow
+	for i := range n {
+		p := params["greedy"]
+		if i%every == 0 {
+			p = params[names[i/every%len(names)]]
+		}
+		p.Seed = b.Uint64()
+		specs = append(specs, slotSpec{SlotParams: p})
+		rows = append(rows, logitRow{slot: 1 + i, target: -1, position: i, logits: b.logits(vocab, i%2 == 0)})
+	}
+	b.sample(newSlotSet(b, vocab, 0, specs), rows, 0)
 }
 
 // tailCase has so many light tokens that what top-p takes away is much of the weight; a device that leaves them out of
