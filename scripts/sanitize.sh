@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every tool of compute-sanitizer over a reduced suite, every SHARE-th case of each family of the short conformance suite
-# (SHARE=1: all of them), and over steps of the engine with prompts and drafts mixed. FAMILIES, a regular expression, takes
-# some of them and leaves the engine out. The cases of a tool are dealt out to pieces; JOBS run at once, each ends within
+# (SHARE=1: all of them), over products that the suite's shapes do not reach, and over steps of the engine with prompts and
+# drafts mixed. FAMILIES, a regular expression, takes some families and leaves the others out. The cases of a tool are dealt out to pieces; JOBS run at once, each ends within
 # LIMIT seconds and prints one line. The exit code is above 0 where a tool finds something or a piece did not get through
 # its cases. cuBLASLt is left out: its kernels are not ours, and opening it under a tool takes half a minute.
 # Racecheck follows every access to shared memory: it passes over products of float32 mode (kernel plain) but for a few
@@ -32,9 +32,10 @@ one() {
 	kernels) test=("$KERNELS" -test.short -test.run "TestConformanceBF16/^($FAMILIES)" -own -part "$3") ;;
 	plain) test=("$KERNELS" -test.short -test.run "TestConformanceBF16/^$3\$/$PLAIN" -own -part 0/1) ;;
 	engine) test=("$ENGINE" -test.run "TestCUDAFloat32/^$3\$/^(chunks|drafts)\$") ;;
+	products) test=("$KERNELS" -test.short -test.run "$3" -own) ;;
 	mixed) test=("$ENGINE" -test.run "TestCUDAMixedSteps/$3") ;;
 	esac
-	[ "$1 $2" != "racecheck kernels" ] || options=(--kernel-name-exclude kne=plain)
+	case "$1 $2" in "racecheck kernels" | "racecheck products") options=(--kernel-name-exclude kne=plain) ;; esac
 	log=$(mktemp)
 	timeout -k 5 "$LIMIT" compute-sanitizer --tool "$1" --report-api-errors no --error-exitcode 9 "${options[@]}" \
 		"${test[@]}" -test.v -test.timeout $((LIMIT - 10))s >"$log" 2>&1
@@ -60,6 +61,7 @@ pieces() {
 	done
 	[ "$FAMILIES" = . ] || return
 	for tool in "$@"; do
+		printf "$tool products %s\n" TestChainBits/1_1 'TestNarrowBits/(64|128)_.(77|209)'
 		if [ "$tool" = racecheck ]; then
 			printf 'racecheck mixed %s\n' nemotron-moe/chunks qwen35-dense-tied-mtp/{chunks,drafts}
 		else
