@@ -65,10 +65,10 @@ func (k *deltaKernels) loadLow(l *loader) {
 		if f == kernels.StateNVFP4 {
 			break
 		}
-		k.one[f] = stepKernel{heads: 2, warps: 2, stages: min(3, lowStages(f)), format: f, fresh: keyBytes, rings: ringsNarrow}
+		k.one[f] = stepKernel{heads: 2, warps: 2, stages: 2, format: f, fresh: keyBytes, rings: ringsNarrow}
 		k.one[f].loadNamed(l, "whole")
 	}
-	k.reads = stepKernel{heads: 2, warps: 4, stages: 4, format: kernels.StateNVFP4, fresh: keyBytes, rings: ringsNarrow}
+	k.reads = stepKernel{heads: 2, warps: 2, stages: 4, format: kernels.StateNVFP4, fresh: keyBytes, rings: ringsNarrow}
 	k.reads.loadNamed(l, "reads")
 	k.flushes = stepKernel{heads: 2, warps: 8, stages: 2, format: kernels.StateNVFP4, fresh: keyBytes}
 	k.flushes.loadNamed(l, "flushes")

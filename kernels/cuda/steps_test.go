@@ -101,17 +101,33 @@ func (m stepShape) stepBytes(w kernels.Window, p kernels.Precision, flush float6
 	return all
 }
 
-// newStepRig is enough layers of b rows for cold caches; without flushes, if so wanted; with the projections around the
-// mixers, if hidden columns are given.
-func newStepRig(b *testing.B, dev *Device, m stepShape, rows int, w kernels.Window, p kernels.Precision, flushes bool, hidden int) (r *stepRig, bytes float64) {
+// phases is where the rows of a rig stand in their windows: at all places, where none of them flushes, or where all do. The
+// names say which rows flush.
+type phases string
+
+const (
+	everywhere phases = "some"
+	early      phases = "none"
+	last       phases = "all"
+)
+
+// place is the records that row i has.
+func (p phases) place(i int, w kernels.Window) int {
+	switch p {
+	case early:
+		return i * 7 % (w.L - w.T + 1)
+	case last:
+		return w.L
+	}
+	return i * 7 % (w.L + 1)
+}
+
+// newStepRig is enough layers of b rows for cold caches; with the projections around the mixers, if hidden columns are given.
+func newStepRig(b *testing.B, dev *Device, m stepShape, rows int, w kernels.Window, p kernels.Precision, at phases, hidden int) (r *stepRig, bytes float64) {
 	r = &stepRig{B: b, dev: dev}
 	ring, check := m.layouts(w, p)
-	phases := w.L + 1
-	if !flushes {
-		phases = w.L - w.T + 1
-	}
 	share := float64(0)
-	h := func(i int) int { return i * 7 % phases }
+	h := func(i int) int { return at.place(i, w) }
 	for i := range rows {
 		if h(i)+w.T > w.L {
 			share += 1 / float64(rows)
@@ -282,13 +298,13 @@ func windowOf(t int) kernels.Window {
 }
 
 // time prints the time of a step as it is chosen, and of each other way.
-func (s stepTimer) time(m stepShape, rows, t int, p kernels.Precision, flushes bool) {
+func (s stepTimer) time(m stepShape, rows, t int, p kernels.Precision, at phases) {
 	w := windowOf(t)
-	r, bytes := newStepRig(s.B, s.dev, m, rows, w, p, flushes, 0)
+	r, bytes := newStepRig(s.B, s.dev, m, rows, w, p, at, 0)
 	defer r.free()
 	floor := bytes / 4.11e6
 	us := r.micro(s.dev.ops.ssm.choices, floor+5)
-	line := fmt.Sprintf("%-4s B%-3d T%d L%d %-20v flush %-5v %8.2f us floor %8.2f ratio %5.2f |", m.name, rows, t, w.L, p, flushes, us, floor, us/floor)
+	line := fmt.Sprintf("%-4s B%-3d T%d L%d %-20v flush %-4v %8.2f us floor %8.2f ratio %5.2f |", m.name, rows, t, w.L, p, at, us, floor, us/floor)
 	for _, v := range variantsOf(rows, p) {
 		c := s.dev.ops.ssm.choices
 		v.set(&c)
@@ -305,7 +321,7 @@ func BenchmarkSteps(b *testing.B) {
 	for _, m := range stepShapes {
 		for _, t := range []int{1, 4, 8} {
 			for _, rows := range []int{1, 8, 32, 128, 256} {
-				s.time(m, rows, t, kernels.Precision{}, true)
+				s.time(m, rows, t, kernels.Precision{}, everywhere)
 			}
 		}
 	}
@@ -326,7 +342,7 @@ func BenchmarkLayers(b *testing.B) {
 
 // layer prints the time of a layer with its projections, and with each other way of doing the mixer.
 func (s stepTimer) layer(m stepShape, hidden, rows, t int) {
-	r, _ := newStepRig(s.B, s.dev, m, rows, windowOf(t), kernels.Precision{}, true, hidden)
+	r, _ := newStepRig(s.B, s.dev, m, rows, windowOf(t), kernels.Precision{}, everywhere, hidden)
 	defer r.free()
 	line := fmt.Sprintf("layer %-4s B%-3d T%d %.2f us |", m.name, rows, t, r.micro(s.dev.ops.ssm.choices, 50))
 	for _, v := range variantsOf(rows, kernels.Precision{}) {
@@ -348,11 +364,27 @@ func timeFormats(s stepTimer, m stepShape) {
 	defer s.dev.Close()
 	f32, f16, bf16, f8, f4, sr := kernels.StateF32, kernels.StateF16, kernels.StateBF16, kernels.StateF8, kernels.StateNVFP4, kernels.Stochastic
 	for _, p := range []kernels.Precision{{}, {HP: f16, Rounding: sr}, {HP: bf16, Rounding: sr}, {HP: f8, Rounding: sr}, {HP: f4, Rounding: sr}} {
-		s.time(m, 256, 1, p, false)
+		s.time(m, 256, 1, p, early)
 	}
 	for _, t := range []int{1, 4, 8} {
 		for _, p := range []kernels.Precision{{HP: f16, Rounding: sr}, {HP: f8, Rounding: sr}, {HP: f4, Rounding: sr}, {HP: f16, LP: f8, Rounding: sr}, {HP: f16, LP: f4, Rounding: sr}, {HP: f32, LP: f4}} {
-			s.time(m, 256, t, p, true)
+			s.time(m, 256, t, p, everywhere)
+		}
+	}
+}
+
+// BenchmarkFewFormats times the same for fewer rows, and where all rows flush in one step.
+func BenchmarkFewFormats(b *testing.B) {
+	f16, f8, f4, sr := kernels.StateF16, kernels.StateF8, kernels.StateNVFP4, kernels.Stochastic
+	s := newStepTimer(b)
+	defer s.dev.Close()
+	for _, m := range stepShapes {
+		for _, p := range []kernels.Precision{{}, {HP: f16, Rounding: sr}, {HP: f8, Rounding: sr}, {HP: f4, Rounding: sr}, {HP: f16, LP: f8, Rounding: sr}, {HP: f16, LP: f4, Rounding: sr}} {
+			for _, rows := range []int{1, 8, 32, 64} {
+				s.time(m, rows, 1, p, early)
+				s.time(m, rows, 1, p, last)
+			}
+			s.time(m, 256, 1, p, last)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "delta_anew.cuh"
 #include "delta_step.cuh"
+#include "delta_token.cuh"
 
 namespace delta {
 
@@ -31,24 +32,29 @@ struct LowConfig {
   static_assert(W * HPC <= THREADS);
 };
 
-// o / rms(o) w silu(z), one warp a (head, token); o: in the rows of new tokens.
+// z of a token's head, four columns a lane.
+__device__ __forceinline__ uint2 load_gate(const Delta& p, int64_t token, int head, int lane) { return *reinterpret_cast<const uint2*>(row_of<bf16>(p.z, token) + head * KEYS + lane * 4); }
+// o / rms(o) w silu(z)
+__device__ __forceinline__ uint2 gate(uint2 o, uint2 z, float4 w, float eps) {
+  const float o0 = bf_lo(o.x), o1 = bf_hi(o.x), o2 = bf_lo(o.y), o3 = bf_hi(o.y);
+  const float f = rsqrtf(warp_sum(o0 * o0 + o1 * o1 + o2 * o2 + o3 * o3) * (1.f / KEYS) + eps);
+  return make_uint2(pack_bf16(o0 * f * w.x * quick_silu(bf_lo(z.x)), o1 * f * w.y * quick_silu(bf_hi(z.x))),
+                    pack_bf16(o2 * f * w.z * quick_silu(bf_lo(z.y)), o3 * f * w.w * quick_silu(bf_hi(z.y))));
+}
+template <class C>
+__device__ __forceinline__ uint2 output_of(const uint8_t* us, int t, int hd, int lane) {
+  return *reinterpret_cast<const uint2*>(us + (C::W + t) * C::U_ROW + hd * C::P * 2 + lane * 8);
+}
+
+// The gated norm, one warp a (head, token); outputs are in the rows of new tokens.
 template <class C>
 __device__ __forceinline__ void gated_norm(const Delta& p, const uint8_t* us, int64_t token0, int n, int head0, int warp, int lane) {
-  __syncthreads();
   const float4 w = *reinterpret_cast<const float4*>(at<float>(p.norm_w) + lane * 4);
+  __syncthreads();
   for (int r = warp; r < C::HPC * p.rows.t; r += C::WARPS) {
-    const int hd = r % C::HPC, t = r / C::HPC, column = (head0 + hd) * C::P + lane * 4;
-    uint2* const out = reinterpret_cast<uint2*>(row_of<bf16>(p.out, token0 + t) + column);
-    if (t >= n) {
-      *out = make_uint2(0, 0);
-      continue;
-    }
-    const uint2 zv = *reinterpret_cast<const uint2*>(row_of<bf16>(p.z, token0 + t) + column);
-    const uint2 ov = *reinterpret_cast<const uint2*>(us + (C::W + t) * C::U_ROW + hd * C::P * 2 + lane * 8);
-    const float o0 = bf_lo(ov.x), o1 = bf_hi(ov.x), o2 = bf_lo(ov.y), o3 = bf_hi(ov.y);
-    const float f = rsqrtf(warp_sum(o0 * o0 + o1 * o1 + o2 * o2 + o3 * o3) * (1.f / C::P) + p.eps);
-    *out = make_uint2(pack_bf16(o0 * f * w.x * silu(bf_lo(zv.x)), o1 * f * w.y * silu(bf_hi(zv.x))),
-                      pack_bf16(o2 * f * w.z * silu(bf_lo(zv.y)), o3 * f * w.w * silu(bf_hi(zv.y))));
+    const int hd = r % C::HPC, t = r / C::HPC;
+    const uint2 y = t < n ? gate(output_of<C>(us, t, hd, lane), load_gate(p, token0 + t, head0 + hd, lane), w, p.eps) : make_uint2(0, 0);
+    *reinterpret_cast<uint2*>(row_of<bf16>(p.out, token0 + t) + (head0 + hd) * C::P + lane * 4) = y;
   }
 }
 
@@ -76,89 +82,6 @@ __device__ __forceinline__ void convolve_token(const Delta& p, int row, int khea
     }
     if (vector >= 2 || first) *conv.r.raw(p.state, t, p.conv(), channel(i)) = raw;
   });
-}
-
-// One token that does not flush: keys and decays of records 0 .. h, the new one last, lie in rows 0 .. h of shared memory.
-// Even columns of the tensor-core products are the key's, odd ones the query's. row_u: where the correction belongs; words:
-// WORDS of this warp.
-template <class C>
-__device__ __forceinline__ void one_token(const Reads<C>& reads, uint8_t* us, __half* row_u, const uint32_t* keys, const uint32_t* plain, const float* gs,
-                                          const uint8_t* scales, uint32_t* words, float scale, int h, int hd, int sub, int lane) {
-  constexpr int P = C::P, W = C::W, M = W / 16;
-  const int g = lane >> 2, c = lane & 3;
-  uint32_t q[1][16];
-  float gt[M][4], after, total;
-  float down[2] = {1.f, 1.f};
-  if constexpr (!Low<C::FORMAT>::BF) down[0] = convert_query<C::FORMAT>(words, keys + h * KEY_WORDS, lane), down[1] = convert_query<C::FORMAT>(words + 64, plain, lane);
-  key_products<M>(gt, keys + h * KEY_WORDS, plain, keys, h, lane);
-  sum_decays<W>(lane <= h ? gs[lane * C::HPC + hd] : 0.f, after, total, lane);
-  const float decayed = lane < h ? expf(after) : 0.f, with_key = product_of_lane<M>(gt, false, lane), with_query = product_of_lane<M>(gt, true, lane) * scale;
-  const float weight[2] = {lane < h ? with_key * decayed : 0.f, lane < h ? with_query * decayed : 0.f};
-  const float own = __shfl_sync(~0u, with_query, h), strength = gs[C::HPC * (W + 8) + hd];  // q . k of the token, its beta
-  constexpr bool PARTED = C::FORMAT == STATE_NVFP4;
-  constexpr int TERMS = PARTED ? 1 : 2;  // fp16 terms of weights; or pairs of columns have a term each
-  uint32_t w[M][TERMS][2];               // [16 records][..][B operand register]
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      float v[2];
-      uint32_t term[2];
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const int j = 16 * m + 8 * r + 2 * c + e;
-        const float of_key = __shfl_sync(~0u, weight[0], j), of_query = __shfl_sync(~0u, weight[1], j);
-        v[e] = g & 1 ? of_query : of_key;
-      }
-      split2_f16(v[0], v[1], term[0], term[1]);
-      if constexpr (PARTED)
-        w[m][0][r] = g < 2 ? term[0] : g < 4 ? term[1] : 0;
-      else
-        w[m][0][r] = term[0], w[m][1][r] = term[1];
-    }
-  __syncwarp();
-  load_lane_words<C::FORMAT>(q[0], Low<C::FORMAT>::BF ? (g & 1 ? plain : keys + h * KEY_WORDS) : words + (g & 1) * 64, lane);
-  if constexpr (PARTED) part_query(q[0], lane);
-  const float decay = expf(total) * head_scale<C>(scales, hd), factor[2] = {decay * down[0], decay * scale * down[1]};
-  const int first = hd * P + sub * C::TILES * TILE_ROWS;  // value row in the block
-  uint32_t u_lane[M];
-#pragma unroll
-  for (int m = 0; m < M; m++) u_lane[m] = once(smem_addr(us + first * 2) + min(16 * m + (lane >> 4) * 8 + (lane & 7), max(h - 1, 0)) * C::U_ROW + (lane >> 3 & 1) * 16);
-  scales += first * Low<C::FORMAT>::SCALES;
-  __half* values = reinterpret_cast<__half*>(us + W * C::U_ROW) + first + (c & 1) * 8 + g;  // lanes of odd c have rows g + 8
-  row_u += first + c * 8 + g;
-  asm volatile("" : "+l"(row_u), "+l"(values));
-  reads.begin();
-#pragma unroll 1
-  for (int i = 0; i < C::TILES; i++, row_u += TILE_ROWS, values += TILE_ROWS) {
-    float acc[1][4];
-    const uint8_t* const tile_scales = scales + i * TILE_ROWS * Low<C::FORMAT>::SCALES;
-    if constexpr (PARTED)
-      parted_pass(reads.wait(i), tile_scales, q[0], acc[0], lane);
-    else
-      low_pass<C::FORMAT, 1>(reads.wait(i), tile_scales, q, acc, lane);
-    reads.refill(i, lane);
-#pragma unroll
-    for (int e = 0; e < 4; e++) acc[0][e] *= factor[e & 1];
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-      if (m * 16 >= h) break;
-      uint32_t u[4];
-      ldmatrix_x4_trans(u, u_lane[m]);
-      u_lane[m] += TILE_ROWS * 2;
-#pragma unroll
-      for (int t = TERMS - 1; t >= 0; t--) mma_f16(acc[0], u, w[m][t][0], w[m][t][1]);
-    }
-    const float known = PARTED ? sum_of_columns(acc[0], 0, lane) : c & 1 ? acc[0][2] : acc[0][0];
-    const float read = PARTED ? sum_of_columns(acc[0], 1, lane) : c & 1 ? acc[0][3] : acc[0][1];
-    // What the record holds is what is used; the output takes the place of v, for the norm.
-    const __half u = __float2half_rn(saturate_f16(strength * (__half2float(*values) - known)));
-    __syncwarp();
-    if (c < 2) {
-      *row_u = u;
-      *reinterpret_cast<bf16*>(values) = narrow<bf16>(fmaf(__half2float(u), own, read));
-    }
-  }
 }
 
 template <class C>
@@ -267,11 +190,16 @@ __device__ __forceinline__ void low_row(const Delta& p, int row) {
   cp_async_wait_all();
   __syncthreads();
   const float scale = 0.08838834764831845f;  // 1 / sqrt(128)
-  if (alone) {
-    one_token<C>(reads, us, ring_u + (int64_t)ring_at(h) * values, keys, plain, gs, space + C::SCALES, reinterpret_cast<uint32_t*>(space + C::SCRATCH) + warp * C::WORDS, scale, h, hd, sub, lane);
-    gated_norm<C>(p, us, token0, n, head0, warp, lane);
-    return;
-  }
+  if constexpr (C::ROLE != FLUSHES)
+    if (alone) {
+      const uint2 z = load_gate(p, token0, head0 + warp % HPC, lane);  // on its way while tiles are read
+      one_token<C>(reads, us, ring_u + (int64_t)ring_at(h) * values, keys, plain, gs, space + C::SCALES, space + C::SCRATCH, scale, h, hd, sub, lane);
+      const float4 w = *reinterpret_cast<const float4*>(at<float>(p.norm_w) + lane * 4);
+      __syncthreads();
+      const uint2 o = output_of<C>(us, 0, warp % HPC, lane);
+      if (warp < HPC) *reinterpret_cast<uint2*>(row_of<bf16>(p.out, token0) + (head0 + warp) * P + lane * 4) = gate(o, z, w, p.eps);
+      return;
+    }
   permute_keys<C>(keys, rows);
   // queries as fragments: lane (g, c) holds columns 16i+4c..+3 of query g
   const int t_row = NT == 2 ? g : g & 3;  // token of this lane's query
@@ -492,4 +420,4 @@ __device__ void low_step(const Delta& p) {
   DELTA_LOW(step, EITHER, false, 4, 16, 4, STAGES, 4, FORMAT) \
   DELTA_LOW(step, EITHER, false, 4, 32, 4, STAGES, 3, FORMAT) \
   DELTA_LOW(step, EITHER, false, 8, 32, 4, STAGES, 2, FORMAT)
-#define DELTA_LOW_WHOLE(STAGES, FORMAT) DELTA_LOW(whole, EITHER, true, 1, 16, 2, STAGES, 7, FORMAT)
+#define DELTA_LOW_WHOLE(MINB, FORMAT) DELTA_LOW(whole, EITHER, true, 1, 16, 2, 2, MINB, FORMAT)

@@ -2,4 +2,4 @@
 #include "delta_low.cuh"
 
 DELTA_LOW_ALL(2, 1)
-DELTA_LOW_WHOLE(2, 1)
+DELTA_LOW_WHOLE(7, 1)

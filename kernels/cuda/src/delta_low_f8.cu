@@ -2,4 +2,4 @@
 #include "delta_low.cuh"
 
 DELTA_LOW_ALL(4, 3)
-DELTA_LOW_WHOLE(3, 3)
+DELTA_LOW_WHOLE(8, 3)

@@ -2,5 +2,5 @@
 #include "delta_low.cuh"
 
 DELTA_LOW_ALL(5, 4)
-DELTA_LOW(reads, READS, false, 1, 16, 4, 4, 6, 4)
+DELTA_LOW(reads, READS, false, 1, 16, 2, 4, 9, 4)
 DELTA_LOW(flushes, FLUSHES, false, 1, 16, 8, 2, 2, 4)

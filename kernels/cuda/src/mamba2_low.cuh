@@ -25,28 +25,80 @@ struct LowConfig {
   static constexpr int XS = SCALES + (WHOLE + HPC * 4 + 15) / 16 * 16;
 };
 
+// What the warps of a block that has one token make for each other.
+struct OneToken {
+  uint32_t query[64];  // in float16
+  float down;          // what undoes its scale
+  float products[32];  // of the query with the keys of records
+};
+
 // One token that does not flush; records 0 .. h, the new one last, lie in rows 0 .. h of shared memory. All columns of the
-// tensor-core products are the same. words: WORDS of this warp.
+// tensor-core products are the same.
 template <class C>
 __device__ __forceinline__ void one_token(const Mamba2& p, const Reads<C>& reads, const uint8_t* xs, const uint32_t* keys, const uint32_t* plain, const float* dts,
-                                          const uint8_t* scales, uint32_t* words, int h, int head0, int row, int hd, int lane) {
+                                          const uint8_t* scales, uint8_t* scratch, int h, int head0, int row, int hd, int lane) {
   constexpr int P = C::P, W = C::W, M = W / 16;
-  constexpr bool PARTED = C::FORMAT == STATE_NVFP4;
+  constexpr bool PARTED = C::FORMAT == STATE_NVFP4, BF = Low<C::FORMAT>::BF;
   constexpr int TERMS = PARTED ? 1 : 3;  // bf16 terms of weights; or pairs of columns have a term each
+  static_assert(sizeof(OneToken) <= C::WARPS * C::WORDS * 4);
   const int g = lane >> 2, c = lane & 3;
+  OneToken& shared = *reinterpret_cast<OneToken*>(scratch);
+  auto products = [&] {
+    float gt[M][4];
+    key_products<M>(gt, plain, plain, keys, h, lane);
+    return product_of_lane<M>(gt, false, lane);
+  };
+  auto decays = [&](float& decayed, float& total) {
+    const float dt = lane <= h ? dts[lane * C::HPC + hd] : 0.f, a = dts[C::HPC * (W + 8) + hd];
+    float after;
+    sum_decays<W>(dt * a, after, total, lane);
+    decayed = dt * expf(after);
+  };
+  const uint8_t* const head_scales = scales + hd * P * Low<C::FORMAT>::SCALES;
+  // What tile t gives to rows g and g + 8.
   uint32_t q[1][16];
-  float gt[M][4], down = 1.f;
-  if constexpr (!Low<C::FORMAT>::BF) down = convert_query<C::FORMAT>(words, plain, lane);
-  key_products<M>(gt, plain, plain, keys, h, lane);
-  const float product = product_of_lane<M>(gt, false, lane);
-  __syncwarp();
-  load_lane_words<C::FORMAT>(q[0], Low<C::FORMAT>::BF ? plain : words, lane);
-  if constexpr (PARTED) part_query(q[0], lane);
-  const float dt = lane <= h ? dts[lane * C::HPC + hd] : 0.f, a = dts[C::HPC * (W + 8) + hd], skip = dts[C::HPC * (W + 8) + C::HPC + hd];
-  float after, total;
-  sum_decays<W>(dt * a, after, total, lane);
-  float weight = product * dt * expf(after) + (lane == h ? skip : 0.f);
-  if (lane > h) weight = 0.f;
+  auto pass = [&](int t, float2& y) {
+    float acc[1][4];
+    const uint8_t* const tile = reads.wait(t);
+    const uint8_t* const tile_scales = head_scales + t * TILE_ROWS * Low<C::FORMAT>::SCALES;
+    if constexpr (PARTED)
+      parted_pass(tile, tile_scales, q[0], acc[0], lane);
+    else
+      low_pass<C::FORMAT, 1>(tile, tile_scales, q, acc, lane);
+    reads.refill(t, lane);
+    y = make_float2(acc[0][0], acc[0][2]);
+  };
+  // The first tiles give way to those behind them before the weights are made.
+  constexpr int AHEAD = Reads<C>::ONCE ? 0 : C::STAGES;
+  float2 ahead[AHEAD + 1];
+  float product, decayed, total, down = 1.f;
+  if constexpr (AHEAD > 0) {
+    uint32_t* const words = reinterpret_cast<uint32_t*>(scratch) + hd * C::WORDS;
+    if (!BF) down = convert_query<C::FORMAT>(words, plain, lane);
+    __syncwarp();
+    load_lane_words<C::FORMAT>(q[0], BF ? plain : words, lane);
+    if constexpr (PARTED) part_query(q[0], lane);
+    reads.begin();
+#pragma unroll
+    for (int t = 0; t < AHEAD; t++) pass(t, ahead[t]);
+    product = products();
+    decays(decayed, total);
+  } else {
+    if (hd == 0) shared.products[lane] = products();
+    if (!BF && hd == 1) {
+      const float d = convert_query<C::FORMAT>(shared.query, plain, lane);
+      if (lane == 0) shared.down = d;
+    }
+    decays(decayed, total);
+    __syncthreads();
+    load_lane_words<C::FORMAT>(q[0], BF ? plain : shared.query, lane);
+    if constexpr (PARTED) part_query(q[0], lane);
+    product = shared.products[lane];
+    if (!BF) down = shared.down;
+    reads.begin();
+  }
+  const float skip = dts[C::HPC * (W + 8) + C::HPC + hd];
+  const float weight = lane > h ? 0.f : product * decayed + (lane == h ? skip : 0.f);
   uint32_t w[M][TERMS][2];  // [16 records][..][B operand register]
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -65,22 +117,10 @@ __device__ __forceinline__ void one_token(const Mamba2& p, const Reads<C>& reads
   uint32_t x_lane[M];
 #pragma unroll
   for (int m = 0; m < M; m++) x_lane[m] = once(smem_addr(xs + hd * P * 2) + min(16 * m + (lane >> 4) * 8 + (lane & 7), h) * C::X_ROW + (lane >> 3 & 1) * 16);
-  const uint8_t* const head_scales = scales + hd * P * Low<C::FORMAT>::SCALES;
   bf16* out = row_of<bf16>(p.out, p.rows.first + row) + ((head0 + hd) * P + g + c * 8);
   asm volatile("" : "+l"(out));
-  reads.begin();
-#pragma unroll 1
-  for (int t = 0; t < C::TILES; t++, out += TILE_ROWS) {
-    float acc[1][4];
-    const uint8_t* const tile = reads.wait(t);
-    const uint8_t* const tile_scales = head_scales + t * TILE_ROWS * Low<C::FORMAT>::SCALES;
-    if constexpr (PARTED)
-      parted_pass(tile, tile_scales, q[0], acc[0], lane);
-    else
-      low_pass<C::FORMAT, 1>(tile, tile_scales, q, acc, lane);
-    reads.refill(t, lane);
-#pragma unroll
-    for (int e = 0; e < 4; e++) acc[0][e] *= decay;
+  auto finish = [&](float2 of_state) {
+    float sum[4] = {};
 #pragma unroll
     for (int m = 0; m < M; m++) {
       if (m * 16 > h) break;
@@ -88,10 +128,20 @@ __device__ __forceinline__ void one_token(const Mamba2& p, const Reads<C>& reads
       ldmatrix_x4_trans(x, x_lane[m]);
       x_lane[m] += TILE_ROWS * 2;
 #pragma unroll
-      for (int i = TERMS - 1; i >= 0; i--) mma_bf16(acc[0], x, w[m][i][0], w[m][i][1]);
+      for (int i = TERMS - 1; i >= 0; i--) mma_bf16(sum, x, w[m][i][0], w[m][i][1]);
     }
-    const float y = PARTED ? sum_of_columns(acc[0], 0, lane) : c ? acc[0][2] : acc[0][0];
+    const float y0 = fmaf(of_state.x, decay, sum[0]), y1 = fmaf(of_state.y, decay, sum[2]);
+    const float y = PARTED ? sum_of_lanes(y0, y1, lane) : c ? y1 : y0;
     if (c < 2) *out = narrow<bf16>(y);
+    out += TILE_ROWS;
+  };
+#pragma unroll
+  for (int t = 0; t < AHEAD; t++) finish(ahead[t]);
+#pragma unroll 1
+  for (int t = AHEAD; t < C::TILES; t++) {
+    float2 y;
+    pass(t, y);
+    finish(y);
   }
 }
 
@@ -165,7 +215,7 @@ __device__ __forceinline__ void low_row(const Mamba2& p, int row) {
   }
   cp_async_wait_all();
   __syncthreads();
-  if (alone) return one_token<C>(p, reads, xs, keys, plain, dts, space + C::SCALES, reinterpret_cast<uint32_t*>(space + C::OUT) + warp * C::WORDS, h, head0, row, warp, lane);
+  if (alone) return one_token<C>(p, reads, xs, keys, plain, dts, space + C::SCALES, space + C::OUT, h, head0, row, warp, lane);
   permute_keys<C>(keys, rows);
   uint32_t q[1][16];  // lane (g, c) holds columns 16i+4c..+3 of token g
 #pragma unroll
@@ -281,7 +331,7 @@ __device__ void low_step(const Mamba2& p) {
 }  // namespace mamba2
 
 // mamba2_step_P_W_HEADS_WARPS_STAGES_FORMAT: as in mamba2_step.cu; FORMAT is that of kernels.StateFormat. mamba2_dense_..:
-// of one token, five blocks a processor, for which flushes have to spill.
+// of one token, more blocks a processor, for which flushes have to spill.
 #define MAMBA2_LOW(NAME, P, W, STAGES, MINB, FORMAT)                                                                        \
   extern "C" __global__ void __launch_bounds__(128, MINB) mamba2_##NAME##_##P##_##W##_4_4_##STAGES##_##FORMAT(PARAMS(Mamba2, p)) { \
     mamba2::low_step<mamba2::LowConfig<P, W, STAGES, FORMAT>>(p);                                                           \

@@ -2,4 +2,4 @@
 #include "mamba2_low.cuh"
 
 MAMBA2_LOW_ALL(4, 3)
-MAMBA2_LOW(dense, 80, 16, 2, 5, 3)
+MAMBA2_LOW(dense, 80, 16, 2, 6, 3)

@@ -176,13 +176,26 @@ __device__ __forceinline__ void parted_pass(const uint8_t* tile, const uint8_t* 
 #pragma unroll
   for (int e = 0; e < 4; e++) acc[e] = fmaf(part[1][e], e < 2 ? s0.y : s1.y, part[0][e] * (e < 2 ? s0.x : s1.x));
 }
-// Over the columns of a parity, of row g in lanes of even c, of row g + 8 in the others.
-__device__ __forceinline__ float sum_of_columns(const float (&acc)[4], int parity, int lane) {
+// Over the lanes of a row: of even c the first, of odd c the second.
+__device__ __forceinline__ float sum_of_lanes(float first, float second, int lane) {
   const bool odd = lane & 1;
-  float sum = odd ? acc[2 + parity] : acc[parity];
-  sum += __shfl_xor_sync(~0u, odd ? acc[parity] : acc[2 + parity], 1);
+  float sum = odd ? second : first;
+  sum += __shfl_xor_sync(~0u, odd ? first : second, 1);
   return sum + __shfl_xor_sync(~0u, sum, 2);
 }
+// Of four tiles: lane (g, c) gets what tile c's rows g and g + 8 sum up to over the columns of either parity.
+__device__ __forceinline__ void sum_of_tiles(float (&sums)[4], const float (&acc)[4][1][4], int lane) {
+  const bool upper = lane & 2, odd = lane & 1;
+  float half[2][4];
+#pragma unroll
+  for (int k = 0; k < 2; k++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) half[k][e] = (upper ? acc[k + 2][0][e] : acc[k][0][e]) + __shfl_xor_sync(~0u, upper ? acc[k][0][e] : acc[k + 2][0][e], 2);
+#pragma unroll
+  for (int e = 0; e < 4; e++) sums[e] = (odd ? half[1][e] : half[0][e]) + __shfl_xor_sync(~0u, odd ? half[0][e] : half[1][e], 1);
+}
+// A float16 below a bfloat16.
+__device__ __forceinline__ uint32_t join(__half low, bf16 high) { return __half_as_ushort(low) | (uint32_t)__bfloat16_as_ushort(high) << 16; }
 
 // ---------------------------------------------------------------- scales and tiles in shared memory
 
