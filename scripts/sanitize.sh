@@ -3,7 +3,8 @@
 # (SHARE=1: all of them), over products that the suite's shapes do not reach, and over steps of the engine with prompts and
 # drafts mixed. FAMILIES, a regular expression, takes some families and leaves the others out. The cases of a tool are dealt
 # out to pieces; JOBS run at once, each ends within LIMIT seconds and prints one line. The exit code is above 0 where a tool
-# finds something or a piece did not get through its cases. cuBLASLt is left out: its kernels are not ours, and opening it under a tool takes half a minute.
+# finds something or a piece did not get through its cases. cuBLASLt is left out: its kernels are not ours, and opening it
+# under a tool takes half a minute.
 # Racecheck follows every access to shared memory: it passes over products of float32 mode (kernel plain) but for a few
 # small ones, and its steps of the engine are few and in bfloat16 mode. All pieces share the time of one GPU.
 # usage: [JOBS=26] [LIMIT=300] [SHARE=4] [FAMILIES=.] sanitize.sh cuda.test engine.test [tool...]
