@@ -39,6 +39,7 @@ type attentionKernels struct {
 	write, writeEight, plain, combine driver.Function
 
 	few     [3][2][]tensorKernel  // by head dim 64, 128, 256; bf16, e4m3; 8 and, but for 256, 16, 24 packed rows
+	pairs   [3]tensorKernel       // e4m3, 8 packed rows, for few heads of rows: head dim 128, 256
 	step    [3][2][3]tensorKernel // the same; 16 (of 256), 32, 64 packed rows
 	rows    [3][2]tensorKernel
 	scratch kernels.Buffer // sums of chunks
@@ -92,6 +93,10 @@ func (k *attentionKernels) loadFew(l *loader) {
 				shared := fewShared(dim, queries, s[0], s[1], pages == 1)
 				kernel := l.kernel(fmt.Sprintf("few_%d_%s_%d", dim, name, queries), shared)
 				k.few[d][pages] = append(k.few[d][pages], tensorKernel{kernel, s[2], attendThreads, shared})
+			}
+			if pages == 1 && d > 0 {
+				shared := fewShared(64<<d, 8, 32, 3, true)
+				k.pairs[d] = tensorKernel{l.kernel(fmt.Sprintf("few_%d_e4m3_pairs", 64<<d), shared), 3 - d, attendThreads, shared}
 			}
 		}
 	}
@@ -270,7 +275,11 @@ func (o *ops) attendTensor(p kernels.Attend, k attendParams) bool {
 	}
 	rows := r.T * int(k.group)
 	if m := ceil(rows, 8) - 1; m < len(o.attention.few[d][pages]) {
-		return o.attendStep(o.attention.few[d][pages][m], k, 1)
+		f := o.attention.few[d][pages][m]
+		if m == 0 && pages == 1 && d > 0 && k.count*k.heads <= 16 {
+			f = o.attention.pairs[d] // the same bits
+		}
+		return o.attendStep(f, k, 1)
 	}
 	m := min(max(bits.Len(uint(rows-1))-4, 0), 2)
 	return o.attendStep(o.attention.step[d][pages][m], k, ceil(rows, 16<<m))

@@ -15,6 +15,11 @@
 constexpr float LAG = 8;       // a maximum is raised when a score is 2^LAG above it
 constexpr float RAISE = 1152921504606846976.f;  // 2^60
 
+// Sixteens of tokens of a warp's turn lie APART from each other: with PAIRS its next turn's are taken along, one sixteen after
+// the other, so that bits are those of a step of sixteen.
+template <int TS, int WARPS, bool PAIRS>
+constexpr int APART = PAIRS ? 16 * WARPS : 16;
+
 // TS tokens of an item, as a warp's ring holds them.
 struct Step {
   int row, head, block, chunk;  // row -1: there is no more work; chunk -1: the whole context
@@ -40,8 +45,9 @@ __device__ __forceinline__ const bf16* query(const Attend& p, int row, int head,
 }
 
 // Walks a warp's steps. All lanes hold the same.
-template <int M, int TS, int WARPS>
+template <int M, int TS, int WARPS, bool PAIRS>
 struct FewWalk {
+  static constexpr int NEXT = APART<TS, WARPS, PAIRS>, TURN = PAIRS ? 16 : TS;  // tokens of a warp in front of the next warp's
   int item, row, head, block, chunk, from, end, slot;
   bool first;
 
@@ -66,10 +72,12 @@ struct FewWalk {
     if (blocks > 1) block = chunk % blocks, chunk /= blocks;
     const int last = min(quotient(block * M + M - 1, p.per_group), n - 1), size = chunk_of(p, context);
     from = chunk * size, end = min(context - n + last + 1, from + size);
-    from += threadIdx.x / 32 * TS;
+    from += threadIdx.x / 32 * TURN;
     if (size >= context) chunk = -1;
   }
-  __device__ __forceinline__ bool last() const { return from + (WARPS - (int)threadIdx.x / 32) * TS >= end; }
+  __device__ __forceinline__ bool last() const { return from + WARPS * TS - (int)threadIdx.x / 32 * TURN >= end; }
+  // The token of number i of the step.
+  __device__ __forceinline__ int token(int i) const { return from + i / 16 * NEXT + i % 16; }
   __device__ __forceinline__ void start(const Attend& p, const RowTables& t) {
     item = blockIdx.x, head = block = chunk = slot = 0;
     open(p, t);
@@ -84,10 +92,10 @@ struct FewWalk {
     open(p, t);
   }
   // Whether this lane looks a token of the step up.
-  __device__ __forceinline__ bool looks() const { return row >= 0 && threadIdx.x % 32 < TS && from + threadIdx.x % 32 < end; }
+  __device__ __forceinline__ bool looks() const { return row >= 0 && threadIdx.x % 32 < TS && token(threadIdx.x % 32) < end; }
   // The page of that token as the table has it, or -1. Nothing waits for it here.
   __device__ __forceinline__ int page(const Attend& p) const {
-    return looks() ? at<const int>(p.table)[(int64_t)slot * p.table_stride + (from + threadIdx.x % 32 >> p.page_shift)] : -1;
+    return looks() ? at<const int>(p.table)[(int64_t)slot * p.table_stride + (token(threadIdx.x % 32) >> p.page_shift)] : -1;
   }
   // The same, -1 if there is no such page.
   __device__ __forceinline__ int check(const Attend& p, int id) const {
@@ -108,7 +116,7 @@ struct FewWalk {
       const uint32_t place0 = to + place<BYTES>(lane / PIECES, lane % PIECES);
 #pragma unroll
       for (int b = 0; b < TS / 16; b++) {
-        const int of = __shfl_sync(~0u, id, b * 16), line = head * p.page_tokens + (from + b * 16 & p.page_tokens - 1);
+        const int of = __shfl_sync(~0u, id, b * 16), line = head * p.page_tokens + (from + b * NEXT & p.page_tokens - 1);
         const uint8_t* keys = at<const uint8_t>(p.pages) + (int64_t)of * p.page_stride + line * BYTES + lane * 16;
 #pragma unroll
         for (int u = 0; u < PIECES / 2; u++) {
@@ -119,7 +127,7 @@ struct FewWalk {
       }
       return;
     }
-    const int line = head * p.page_tokens + (from + lane & p.page_tokens - 1);
+    const int line = head * p.page_tokens + (token(lane) & p.page_tokens - 1);
     const uint32_t mine = id < 0 ? NOWHERE : (uint32_t)(id * (p.page_stride / UNIT)) + line * (BYTES / UNIT);
     const uint8_t* keys = at<const uint8_t>(p.pages) + lane % PIECES * 16;
 #pragma unroll 1
@@ -146,14 +154,14 @@ struct FewWalk {
   __device__ __forceinline__ void scales(const Attend& p, int id, uint32_t to) const {
     const int lane = threadIdx.x % 32, r = lane * 4 % TS, part = lane * 4 / TS, of = __shfl_sync(~0u, id, r);
     if (row < 0 || lane >= TS / 2) return;
-    const int64_t line = (part * p.heads + head) * p.page_tokens + (from + r & p.page_tokens - 1);
+    const int64_t line = (part * p.heads + head) * p.page_tokens + (token(r) & p.page_tokens - 1);
     const uint8_t* source = at<const uint8_t>(p.pages) + (of >= 0 ? of * p.page_stride + p.scales + line * 4 : 0);
-    copy_some(to + lane * 16, source, of >= 0 ? min(end - from - r, 4) * 4 : 0);
+    copy_some(to + lane * 16, source, of >= 0 ? min(end - token(r), 4) * 4 : 0);
   }
 };
 
 // What a warp holds of an item: lane 4g + c has tokens or dims g and g + 8 of sixteen, packed rows 2c and 2c + 1 of eight.
-template <int D, bool FP8, int NT, int TS>
+template <int D, bool FP8, int NT, int TS, int NEXT, bool PAIRS>
 struct Share {
   static constexpr int X = D / 16, BYTES = D * (FP8 ? 1 : 2), PAIR = FP8 ? 2 : 1;  // of sixteen dims that one load has
   uint32_t q[X][NT][2];
@@ -220,8 +228,9 @@ struct Share {
 #pragma unroll
       for (int i = 0; i < 2; i++) a[k][2 * i] = low_even(w[2 * k + i]), a[k][2 * i + 1] = low_odd(w[2 * k + i]);
   }
-  // Raises maxima that a score is far above.
-  __device__ __forceinline__ void raise(const float (&s)[TS / 16][NT][4]) {
+  // Raises maxima that a score of B sixteens is far above.
+  template <int B>
+  __device__ __forceinline__ void raise(const float (*s)[NT][4]) {
     float top[NT][2];
     bool rise = false;
 #pragma unroll
@@ -230,7 +239,7 @@ struct Share {
       for (int e = 0; e < 2; e++) {
         top[t][e] = fmaxf(s[0][t][e], s[0][t][2 + e]);
 #pragma unroll
-        for (int b = 1; b < TS / 16; b++) top[t][e] = fmaxf(top[t][e], fmaxf(s[b][t][e], s[b][t][2 + e]));
+        for (int b = 1; b < B; b++) top[t][e] = fmaxf(top[t][e], fmaxf(s[b][t][e], s[b][t][2 + e]));
         rise |= top[t][e] > m[t][e] + LAG;
       }
     if (!__any_sync(~0u, rise)) return;
@@ -250,7 +259,7 @@ struct Share {
   }
   // Scores of the step's tokens; scales: those of keys, then those of values.
   __device__ __forceinline__ void score(const Attend& p, const Step& d, uint32_t stage, const float* scales, float (&s)[TS / 16][NT][4]) const {
-    constexpr int CHAINS = NT * (TS / 16) == 1 ? 2 : 1;  // of products, each of which waits for the one before
+    constexpr int CHAINS = NT == 1 && (TS == 16 || PAIRS) ? 2 : 1;  // of products, each of which waits for the one before
     const int g = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int b = 0; b < TS / 16; b++) {
@@ -273,7 +282,7 @@ struct Share {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           const float v = (CHAINS == 2 ? s[b][t][i] + extra[i] : s[b][t][i]) * factor[i / 2];
-          s[b][t][i] = d.from + b * 16 + i / 2 * 8 + g > limit[t][i % 2] ? -INFINITY : v;
+          s[b][t][i] = d.from + b * NEXT + i / 2 * 8 + g > limit[t][i % 2] ? -INFINITY : v;
         }
     }
   }
@@ -311,15 +320,19 @@ struct Share {
     float s[TS / 16][NT][4];
     score(p, d, stage, scales, s);
     if (d.last) ask(p, rows, next);
-    raise(s);
+    if (!PAIRS) raise<TS / 16>(s);
 #pragma unroll
-    for (int b = 0; b < TS / 16; b++) add(s[b], stage + TS * BYTES, scales + TS, b * 16);
+    for (int b = 0; b < TS / 16; b++) {
+      if (PAIRS) raise<1>(s + b);
+      add(s[b], stage + TS * BYTES, scales + TS, b * 16);
+    }
   }
 };
 
 // The end of an item: adds up the warps' shares and stores a chunk's for attend_combine, or the whole with its gate.
-template <int D, bool FP8, int NT, int TS, int STAGES, int WARPS>
+template <int D, bool FP8, int NT, int TS, int STAGES, int WARPS, bool PAIRS>
 struct FewEnd {
+  using S = Share<D, FP8, NT, TS, APART<TS, WARPS, PAIRS>, PAIRS>;
   using L = FewLayout<D, FP8, NT, TS, STAGES, WARPS>;
   const Attend& p;
   const RowTables& rows;
@@ -329,7 +342,7 @@ struct FewEnd {
   __device__ __forceinline__ float* sums(int warp, int stage) const { return reinterpret_cast<float*>(space + (warp * STAGES + stage) * L::STAGE); }
 
   // The warp's sums for packed rows 8 * t ..., in place of the keys and values that it took in last.
-  __device__ __forceinline__ void put(const Share<D, FP8, NT, TS>& s, int t, int stage) const {
+  __device__ __forceinline__ void put(const S& s, int t, int stage) const {
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
     float* to = sums(threadIdx.x / 32, stage) + 2 * c * L::PITCH;
 #pragma unroll
@@ -380,7 +393,7 @@ struct FewEnd {
     }
     *reinterpret_cast<uint2*>(row_of<bf16>(p.out, token) + head * D + dim) = make_uint2(pack_bf16(y[0] * gate[0], y[1] * gate[1]), pack_bf16(y[2] * gate[2], y[3] * gate[3]));
   }
-  __device__ __forceinline__ void operator()(const Step& d, const Share<D, FP8, NT, TS>& s, int stage) const {
+  __device__ __forceinline__ void operator()(const Step& d, const S& s, int stage) const {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int t = 0; t < NT; t++)
@@ -404,7 +417,7 @@ struct FewEnd {
   }
 };
 
-template <int D, bool FP8, int NT, int TS, int STAGES, int WARPS>
+template <int D, bool FP8, int NT, int TS, int STAGES, int WARPS, bool PAIRS>
 __device__ __forceinline__ void attend_few(const Attend& p) {
   using L = FewLayout<D, FP8, NT, TS, STAGES, WARPS>;
   constexpr int M = 8 * NT;
@@ -419,9 +432,9 @@ __device__ __forceinline__ void attend_few(const Attend& p) {
   list_rows<M, true>(p, rows);
   tell(p, rows);
 
-  FewWalk<M, TS, WARPS> walk, ahead[STAGES - 1];
+  FewWalk<M, TS, WARPS, PAIRS> walk, ahead[STAGES - 1];
   int id, pages[STAGES - 1];
-  auto load = [&](const FewWalk<M, TS, WARPS>& w, int looked_up, int stage) {
+  auto load = [&](const FewWalk<M, TS, WARPS, PAIRS>& w, int looked_up, int stage) {
     const int page = w.check(p, looked_up);
     w.template load<D, L::BYTES>(p, rows, page, steps + stage, base + stage * L::STAGE);
     if (FP8) w.scales(p, page, base + stage * L::STAGE + 2 * L::KEYS);
@@ -438,8 +451,8 @@ __device__ __forceinline__ void attend_few(const Attend& p) {
   for (int k = 0; k < STAGES - 1; k++) load(ahead[k], pages[k], k);
 
   clear_others<D>(p, rows);
-  const FewEnd<D, FP8, NT, TS, STAGES, WARPS> end = {p, rows, space};
-  Share<D, FP8, NT, TS> share;
+  const FewEnd<D, FP8, NT, TS, STAGES, WARPS, PAIRS> end = {p, rows, space};
+  Share<D, FP8, NT, TS, APART<TS, WARPS, PAIRS>, PAIRS> share;
   __syncwarp();
   share.ask(p, rows, steps[0]);
 #pragma unroll 1
@@ -461,6 +474,6 @@ __device__ __forceinline__ void attend_few(const Attend& p) {
   copy_wait<0>();
 }
 
-#define FEW(name, D, FP8, NT, TS, STAGES, BLOCKS, WARPS)                                                                                               \
+#define FEW(name, D, FP8, NT, TS, STAGES, BLOCKS, WARPS, PAIRS)                                                                                         \
   static_assert(FewLayout<D, FP8, NT, TS, STAGES, WARPS>::TOTAL <= 227 * 1024 / BLOCKS - (BLOCKS > 1) * 1024, "shared memory of " #name);              \
-  extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) name(PARAMS(Attend, p)) { attend_few<D, FP8, NT, TS, STAGES, WARPS>(p); }
+  extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) name(PARAMS(Attend, p)) { attend_few<D, FP8, NT, TS, STAGES, WARPS, PAIRS>(p); }
