@@ -19,6 +19,7 @@ const (
 	rowsPacked    = 128  // packed rows of a block, prefill rows
 	attendTile    = 64   // tokens
 	attendItems   = 264  // chunks times heads of a long context, two for each multiprocessor
+	ownHeads      = 1024 // KV heads of rows from which on warps have one each
 	combineBlocks = 16   // of a multiprocessor
 	attendHead    = 2048 // bytes in front of sums of chunks, at least (1 + attendRows) * 4
 	attendScratch = 384 << 20
@@ -32,6 +33,7 @@ type tensorKernel struct {
 	blocks   int // of a multiprocessor
 	threads  int
 	shared   int
+	heads    int // KV heads of an item, step rows
 }
 
 // attentionKernels are those of src/kv.cu and src/attention*.cu.
@@ -40,6 +42,7 @@ type attentionKernels struct {
 
 	few     [3][2][]tensorKernel  // by head dim 64, 128, 256; bf16, e4m3; 8 and, but for 256, 16, 24 packed rows
 	pairs   [3]tensorKernel       // e4m3, 8 packed rows, for few heads of rows: head dim 128, 256
+	own     [2][3]tensorKernel    // head dim 128, for many heads of rows, of which a warp has one: by pages; 16, 24 packed rows behind none
 	step    [3][2][3]tensorKernel // the same; 16 (of 256), 32, 64 packed rows
 	rows    [3][2]tensorKernel
 	scratch kernels.Buffer // sums of chunks
@@ -70,7 +73,7 @@ func (k *attentionKernels) load(l *loader) error {
 	for d := range k.rows {
 		for pages, name := range [...]string{"bf16", "e4m3"} {
 			shared := rowsShared(64<<d, pages == 1)
-			k.rows[d][pages] = tensorKernel{l.kernel(fmt.Sprintf("rows_%d_%s", 64<<d, name), shared), 1, rowsThreads, shared}
+			k.rows[d][pages] = tensorKernel{l.kernel(fmt.Sprintf("rows_%d_%s", 64<<d, name), shared), 1, rowsThreads, shared, 0}
 		}
 	}
 	k.scratch = l.scratch(attendHead + attendScratch)
@@ -85,26 +88,35 @@ func (k *attentionKernels) loadFew(l *loader) {
 		{{{16, 3, 2}, {16, 3, 2}, {16, 3, 2}}, {{16, 3, 4}, {16, 3, 3}, {16, 5, 2}}},
 		{{{16, 3, 1}}, {{16, 3, 2}}},
 	}
+	own := [2][3][4]int{{{}, {16, 3, 1, 8}, {16, 3, 2, 4}}, {{}, {16, 3, 1, 8}, {16, 5, 2, 4}}} // and warps; with 8 it is no faster
 	for pages, name := range [...]string{"bf16", "e4m3"} {
 		l.open([...]string{"attention_few", "attention_few8"}[pages])
 		for d := range shapes {
 			for m, s := range shapes[d][pages] {
-				dim, queries := 64<<d, 8*(m+1)
-				shared := fewShared(dim, queries, s[0], s[1], pages == 1)
-				kernel := l.kernel(fmt.Sprintf("few_%d_%s_%d", dim, name, queries), shared)
-				k.few[d][pages] = append(k.few[d][pages], tensorKernel{kernel, s[2], attendThreads, shared})
+				name := fmt.Sprintf("few_%d_%s_%d", 64<<d, name, 8*(m+1))
+				k.few[d][pages] = append(k.few[d][pages], l.few(name, 64<<d, m, pages == 1, 1, [4]int{s[0], s[1], s[2], 4}))
 			}
 			if pages == 1 && d > 0 {
-				shared := fewShared(64<<d, 8, 32, 3, true)
-				k.pairs[d] = tensorKernel{l.kernel(fmt.Sprintf("few_%d_e4m3_pairs", 64<<d), shared), 3 - d, attendThreads, shared}
+				k.pairs[d] = l.few(fmt.Sprintf("few_%d_e4m3_pairs", 64<<d), 64<<d, 0, true, 1, [4]int{32, 3, 3 - d, 4})
+			}
+		}
+		for m, s := range own[pages] {
+			if m > 0 {
+				k.own[pages][m] = l.few(fmt.Sprintf("few_128_%s_%d_own", name, 8*(m+1)), 128, m, pages == 1, s[3], s)
 			}
 		}
 	}
 }
 
+// few finds an instance for m+1 eights of packed rows and KV heads of an item; s: tokens of a step, stages, blocks of a
+// multiprocessor, warps.
+func (l *loader) few(name string, dim, m int, narrow bool, heads int, s [4]int) tensorKernel {
+	shared := fewShared(dim, 8*(m+1), s[0], s[1], s[3], narrow)
+	return tensorKernel{l.kernel(name, shared), s[2], 32 * s[3], shared, heads}
+}
+
 // fewShared is FewLayout::TOTAL of src/attention_few.cuh, which the kernels check.
-func fewShared(dim, queries, tokens, stages int, narrow bool) int {
-	const warps = attendThreads / 32
+func fewShared(dim, queries, tokens, stages, warps int, narrow bool) int {
 	stage := 2 * tokens * dim * 2
 	if narrow {
 		stage = 2*tokens*dim + 2*tokens*4
@@ -121,7 +133,7 @@ func (l *loader) tensor(d, pages, m, stages, blocks int) tensorKernel {
 	}
 	shared := attendShared(dim, queries, stages, threads/32, pages == 1)
 	name := [...]string{"bf16", "e4m3"}[pages]
-	return tensorKernel{l.kernel(fmt.Sprintf("step_%d_%s_%d", dim, name, queries), shared), blocks, threads, shared}
+	return tensorKernel{l.kernel(fmt.Sprintf("step_%d_%s_%d", dim, name, queries), shared), blocks, threads, shared, 1}
 }
 
 // attendShared is Layout::TOTAL of src/attention_step.cuh, which the kernels check.
@@ -275,14 +287,23 @@ func (o *ops) attendTensor(p kernels.Attend, k attendParams) bool {
 	}
 	rows := r.T * int(k.group)
 	if m := ceil(rows, 8) - 1; m < len(o.attention.few[d][pages]) {
-		f := o.attention.few[d][pages][m]
-		if m == 0 && pages == 1 && d > 0 && k.count*k.heads <= 16 {
-			f = o.attention.pairs[d] // the same bits
-		}
-		return o.attendStep(f, k, 1)
+		return o.attendStep(o.attention.fewKernel(d, pages, m, int(k.count*k.heads), int(k.heads)), k, 1)
 	}
 	m := min(max(bits.Len(uint(rows-1))-4, 0), 2)
 	return o.attendStep(o.attention.step[d][pages][m], k, ceil(rows, 16<<m))
+}
+
+// fewKernel is the one for m+1 eights of packed rows and n KV heads of rows, of which a row has `heads`. Pairs make the bits that
+// few makes; where warps have heads of their own they are others.
+func (k *attentionKernels) fewKernel(d, pages, m, n, heads int) tensorKernel {
+	own := k.own[pages][m]
+	switch {
+	case d == 1 && own.heads > 0 && heads%own.heads == 0 && n >= ownHeads:
+		return own
+	case d > 0 && pages == 1 && m == 0 && n <= 16:
+		return k.pairs[d]
+	}
+	return k.few[d][pages][m]
 }
 
 // attendPrefill attends for up to attendRows rows a launch.
@@ -319,7 +340,7 @@ func cuts(rows, heads, t int) (least, most int) {
 func (o *ops) attendStep(f tensorKernel, k attendParams, blocks int) bool {
 	least, most := cuts(int(k.count), int(k.heads), int(k.t))
 	most = min(ceil(int(k.tableStride*k.pageTokens), least), most)
-	k.least, k.chunks, k.perChunks = int32(least), int32(most), perQuotient(most)
+	k.least, k.chunks, k.perChunks, k.perHead = int32(least), int32(most), perQuotient(most), perQuotient(int(k.heads)/f.heads)
 	heads := int(k.t * k.heads * k.group) // of a row
 	sums, stats := heads*int(k.chunks)*int(k.dim)*4, heads*int(k.chunks)*8
 	rows := min(attendScratch/(sums+stats), attendRows)
@@ -333,7 +354,7 @@ func (o *ops) attendStep(f tensorKernel, k attendParams, blocks int) bool {
 		part := k
 		part.count, part.first = int32(min(all-from, rows)), k.first+int32(from)*k.t
 		part.slot, part.n = k.slot+uint64(4*from), k.n+uint64(4*from)
-		o.attendLaunch(f, part, int(part.count*k.chunks*k.heads)*blocks)
+		o.attendLaunch(f, part, int(part.count*k.chunks*k.heads)/f.heads*blocks)
 		launch(o, o.attention.combine, line(min(int(part.count)*heads, o.dev.gpu.Processors*combineBlocks), 128), part)
 	}
 	return true

@@ -58,7 +58,12 @@ func attentionCases(short bool) []testcase {
 		}
 	}
 	for _, x := range []shape{{4, 2, 128, 16, kernels.BF16}, {8, 8, 64, 16, kernels.F8E4M3}} {
-		add(fmt.Sprintf("attend long among many %v", x), func(b *bench) { attendRows(b, x, amongMany(longRows(1)), 1, 1, false) })
+		add(fmt.Sprintf("attend long among many %v", x), func(b *bench) { attendRows(b, x, amongMany(32, longRows(1)), 1, 1, false) })
+	}
+	for _, x := range manyHeads {
+		if !short {
+			add(fmt.Sprintf("attend among many heads %v T%d", x.shape, x.t), func(b *bench) { attendRows(b, x.shape, amongMany(128, longRows(x.t)), x.t, 1, x.t > 1) })
+		}
 	}
 	for _, x := range shapes {
 		if x.dtype == kernels.F8E4M3 && x.dim >= 64 && !(short && x.dim > 128) {
@@ -81,6 +86,16 @@ var longShapes = []shape{
 	{8, 2, 256, 32, kernels.F8E4M3},
 }
 
+// manyHeads are shapes, and tokens of rows, of which 131 rows have more than 1,024 KV heads, with 16 and 24 rows of queries of
+// a head.
+var manyHeads = []struct {
+	shape
+	t int
+}{
+	{shape{8, 8, 128, 16, kernels.BF16}, 16}, {shape{8, 8, 128, 16, kernels.BF16}, 24},
+	{shape{16, 8, 128, 16, kernels.F8E4M3}, 8}, {shape{8, 8, 128, 8, kernels.F8E4M3}, 20},
+}
+
 // longRows is rows whose contexts devices may cut, beside a short one.
 func longRows(t int) []kvRow {
 	n := min(max(t, 1), 5)
@@ -90,9 +105,9 @@ func longRows(t int) []kvRow {
 	return []kvRow{{slot: 2, position: 1500, n: n, seed: 1}, {slot: 1, position: 3, n: 1, seed: 2}, {slot: 3, position: 379, n: max(n-1, 1), seed: 3}}
 }
 
-// amongMany puts 32 short rows in front of rows of the slots 1 to 3.
-func amongMany(rows []kvRow) []kvRow {
-	for i := range 32 {
+// amongMany puts n short rows in front of rows of the slots 1 to 3.
+func amongMany(n int, rows []kvRow) []kvRow {
+	for i := range n {
 		rows = slices.Insert(rows, i, kvRow{slot: 4 + i, position: i, n: 1, seed: uint64(4 + i)})
 	}
 	return rows

@@ -55,17 +55,18 @@ __device__ __forceinline__ void expect_shared(uint32_t bytes) {
   if (given < bytes) __trap();
 }
 
-template <int M, bool STEP>
+// HEADS: KV heads of an item.
+template <int M, bool STEP, int HEADS>
 __device__ __forceinline__ int items_of(const Attend& p, int position, int n) {
   if (n <= 0) return 0;
   const int blocks = (n * p.group + M - 1) / M, context = position + n;
   if (!STEP) return p.heads * blocks;
   const int chunk = chunk_of(p, context);
-  return p.heads * blocks * ((context + chunk - 1) / chunk);
+  return p.heads / HEADS * blocks * ((context + chunk - 1) / chunk);
 }
 
 // Fills the row tables; item[count] is the number of items.
-template <int M, bool STEP>
+template <int M, bool STEP, int HEADS = 1>
 __device__ __forceinline__ void list_rows(const Attend& p, const RowTables& t) {
   const int *slot = at<const int>(p.slot), *n = at<const int>(p.n);
   constexpr int AT_ONCE = 2;  // rows of a thread, which are looked up side by side
@@ -83,22 +84,22 @@ __device__ __forceinline__ void list_rows(const Attend& p, const RowTables& t) {
       const int r = first + k * (int)blockDim.x;
       if (r >= p.count) break;
       t.slot[r] = s[k], t.n[r] = length[k], t.position[r] = position[k];
-      t.item[r + 1] = items_of<M, STEP>(p, position[k], length[k]);
+      t.item[r + 1] = items_of<M, STEP, HEADS>(p, position[k], length[k]);
     }
   }
   __syncthreads();
   if (threadIdx.x < 32) {
-    int before = 0;
-    for (int from = 0; from < p.count; from += 32) {
-      int r = from + threadIdx.x, v = r < p.count ? t.item[r + 1] : 0;
+    const int each = (p.count + 31) / 32, from = threadIdx.x * each, end = min(from + each, p.count);
+    int mine = 0;
+    for (int r = from; r < end; r++) mine += t.item[r + 1];
+    int before = mine;
 #pragma unroll
-      for (int o = 1; o < 32; o <<= 1) {
-        int w = __shfl_up_sync(~0u, v, o);
-        if (threadIdx.x >= o) v += w;
-      }
-      if (r < p.count) t.item[r + 1] = before + v;
-      before += __shfl_sync(~0u, v, 31);
+    for (int o = 1; o < 32; o <<= 1) {
+      const int v = __shfl_up_sync(~0u, before, o);
+      if (threadIdx.x >= o) before += v;
     }
+    before -= mine;
+    for (int r = from; r < end; r++) t.item[r + 1] = before += t.item[r + 1];
     if (threadIdx.x == 0) t.item[0] = 0;
   }
   __syncthreads();

@@ -3,29 +3,18 @@
 //
 // An item of work is (row, KV head, block of packed rows, chunk of the context), as in attention_step.cuh. The warps of a
 // block take its tokens by turns, TS at a time, each with a ring of loads, a maximum and sums of its own: they meet at the
-// end of an item only, where shares are added up in the order of warps. A warp's loads run ahead over the ends of items.
+// end of an item only, where shares are added up in the order of warps. With OWN, an item has as many KV heads as a block has
+// warps, each takes all tokens of one, and none waits for another. A warp's loads run ahead over the ends of items.
 //
 // Products are transposed: tokens are rows of scores [tokens, packed rows] and dims rows of sums [dims, packed rows], so
 // keys and values are the operand of 16 rows, and as few as eight packed rows fill the other. Weights turn from the one
 // layout into the other's by movmatrix. e4m3 stays 2^120 too small, as its bits make it in bf16; queries and weights carry
 // 2^60 instead, scores and sums the other 2^60.
 #pragma once
-#include "attention.cuh"
+#include "attention_few_walk.cuh"
 
 constexpr float LAG = 8;       // a maximum is raised when a score is 2^LAG above it
 constexpr float RAISE = 1152921504606846976.f;  // 2^60
-
-// Sixteens of tokens of a warp's turn lie APART from each other: with PAIRS its next turn's are taken along, one sixteen after
-// the other, so that bits are those of a step of sixteen.
-template <int TS, int WARPS, bool PAIRS>
-constexpr int APART = PAIRS ? 16 * WARPS : 16;
-
-// TS tokens of an item, as a warp's ring holds them.
-struct Step {
-  int row, head, block, chunk;  // row -1: there is no more work; chunk -1: the whole context
-  int from, end;                // tokens; end: behind the last of the item
-  int first, last;              // of the warp's steps of the item
-};
 
 template <int D, bool FP8, int NT, int TS, int STAGES, int WARPS>
 struct FewLayout {
@@ -37,133 +26,11 @@ struct FewLayout {
   static_assert(8 * PITCH * 4 <= STAGE, "sums of eight queries take the place of a stage");
 };
 
-// A packed row's query.
-template <int D>
-__device__ __forceinline__ const bf16* query(const Attend& p, int row, int head, int packed) {
-  const int j = quotient(packed, p.per_group);
-  return row_of<const bf16>(p.q, p.first + row * p.t + j) + (head * p.group + packed - j * p.group) * D;
-}
-
-// Walks a warp's steps. All lanes hold the same.
-template <int M, int TS, int WARPS, bool PAIRS>
-struct FewWalk {
-  static constexpr int NEXT = APART<TS, WARPS, PAIRS>, TURN = PAIRS ? 16 : TS;  // tokens of a warp in front of the next warp's
-  int item, row, head, block, chunk, from, end, slot;
-  bool first;
-
-  // The last row whose first item is not behind `item`.
-  __device__ __forceinline__ int find(const Attend& p, const RowTables& t) const {
-    constexpr int EACH = MAX_ROWS / 32;
-    const int lane = threadIdx.x % 32, coarse = lane * EACH;
-    const int lo = (__popc(__ballot_sync(~0u, coarse < p.count && t.item[min(coarse, p.count)] <= item)) - 1) * EACH;
-    const int r = lo + lane;
-    return lo + __popc(__ballot_sync(~0u, lane < EACH && r < p.count && t.item[min(r, p.count)] <= item)) - 1;
-  }
-  __device__ __forceinline__ void open(const Attend& p, const RowTables& t) {
-    first = true;
-    if (item >= t.item[p.count]) {
-      row = -1, from = end = 0;
-      return;
-    }
-    row = find(p, t), slot = t.slot[row];
-    const int n = t.n[row], context = t.position[row] + n, blocks = (n * p.group + M - 1) / M;
-    const int rest = item - t.item[row];
-    chunk = quotient(rest, p.per_head), head = rest - chunk * p.heads, block = 0;
-    if (blocks > 1) block = chunk % blocks, chunk /= blocks;
-    const int last = min(quotient(block * M + M - 1, p.per_group), n - 1), size = chunk_of(p, context);
-    from = chunk * size, end = min(context - n + last + 1, from + size);
-    from += threadIdx.x / 32 * TURN;
-    if (size >= context) chunk = -1;
-  }
-  __device__ __forceinline__ bool last() const { return from + WARPS * TS - (int)threadIdx.x / 32 * TURN >= end; }
-  // The token of number i of the step.
-  __device__ __forceinline__ int token(int i) const { return from + i / 16 * NEXT + i % 16; }
-  __device__ __forceinline__ void start(const Attend& p, const RowTables& t) {
-    item = blockIdx.x, head = block = chunk = slot = 0;
-    open(p, t);
-  }
-  __device__ __forceinline__ void next(const Attend& p, const RowTables& t) {
-    if (row < 0) return;
-    if (!last()) {
-      from += WARPS * TS, first = false;
-      return;
-    }
-    item += gridDim.x;
-    open(p, t);
-  }
-  // Whether this lane looks a token of the step up.
-  __device__ __forceinline__ bool looks() const { return row >= 0 && threadIdx.x % 32 < TS && token(threadIdx.x % 32) < end; }
-  // The page of that token as the table has it, or -1. Nothing waits for it here.
-  __device__ __forceinline__ int page(const Attend& p) const {
-    return looks() ? at<const int>(p.table)[(int64_t)slot * p.table_stride + (token(threadIdx.x % 32) >> p.page_shift)] : -1;
-  }
-  // The same, -1 if there is no such page.
-  __device__ __forceinline__ int check(const Attend& p, int id) const {
-    if ((unsigned)id < (unsigned)p.page_count) return id;
-    if (looks()) report(p.trouble, TROUBLE_PAGE, id);
-    return -1;
-  }
-  // Starts to load the step's keys and values as one group; id: what page gave.
-  template <int D, int BYTES>
-  __device__ __forceinline__ void load(const Attend& p, const RowTables& t, int id, Step* step, uint32_t to) const {
-    const int lane = threadIdx.x % 32;
-    if (lane == 0) *step = Step{row, head, block, chunk, from, end, first, last()};
-    if (row < 0) return;
-    if (first && threadIdx.x < 32) fetch_queries<D>(p, t.n[row]);
-    constexpr int PIECES = BYTES / 16, EACH = 32 / PIECES;  // rows that a warp copies at once
-    const uint64_t values = (uint64_t)(p.heads * p.page_tokens) * BYTES;
-    if (p.page_tokens >= 16 && __all_sync(~0u, lane >= TS || id >= 0)) {  // sixteen tokens lie side by side
-      const uint32_t place0 = to + place<BYTES>(lane / PIECES, lane % PIECES);
-#pragma unroll
-      for (int b = 0; b < TS / 16; b++) {
-        const int of = __shfl_sync(~0u, id, b * 16), line = head * p.page_tokens + (from + b * NEXT & p.page_tokens - 1);
-        const uint8_t* keys = at<const uint8_t>(p.pages) + (int64_t)of * p.page_stride + line * BYTES + lane * 16;
-#pragma unroll
-        for (int u = 0; u < PIECES / 2; u++) {
-          const uint32_t here = (place0 ^ (BYTES >= 128 ? (u * EACH & 7) << 4 : 0)) + b * 16 * BYTES + u * 512;
-          copy16(here, keys + u * 512);
-          copy16(here + TS * BYTES, keys + values + u * 512);
-        }
-      }
-      return;
-    }
-    const int line = head * p.page_tokens + (token(lane) & p.page_tokens - 1);
-    const uint32_t mine = id < 0 ? NOWHERE : (uint32_t)(id * (p.page_stride / UNIT)) + line * (BYTES / UNIT);
-    const uint8_t* keys = at<const uint8_t>(p.pages) + lane % PIECES * 16;
-#pragma unroll 1
-    for (int u = 0; u < TS / EACH; u++) {
-      const int r = u * EACH + lane / PIECES;
-      const uint32_t where = __shfl_sync(~0u, mine, r);
-      const bool exists = where != NOWHERE;
-      const uint64_t at_line = (uint64_t)(exists ? where : 0) * UNIT;
-      copy16(to + place<BYTES>(r, lane % PIECES), keys + at_line, exists);
-      copy16(to + TS * BYTES + place<BYTES>(r, lane % PIECES), keys + values + at_line, exists);
-    }
-  }
-  // Brings the item's queries into the L2 cache.
-  template <int D>
-  __device__ __forceinline__ void fetch_queries(const Attend& p, int n) const {
-    constexpr int LINES = D / 64;  // of 128 bytes, of a query
-#pragma unroll 1
-    for (int i = threadIdx.x; i < M * LINES; i += 32) {
-      const int packed = block * M + i / LINES;
-      if (packed < n * p.group) prefetch_l2(query<D>(p, row, head, packed) + i % LINES * 64);
-    }
-  }
-  // Scales of four tokens, which are of one page.
-  __device__ __forceinline__ void scales(const Attend& p, int id, uint32_t to) const {
-    const int lane = threadIdx.x % 32, r = lane * 4 % TS, part = lane * 4 / TS, of = __shfl_sync(~0u, id, r);
-    if (row < 0 || lane >= TS / 2) return;
-    const int64_t line = (part * p.heads + head) * p.page_tokens + (token(r) & p.page_tokens - 1);
-    const uint8_t* source = at<const uint8_t>(p.pages) + (of >= 0 ? of * p.page_stride + p.scales + line * 4 : 0);
-    copy_some(to + lane * 16, source, of >= 0 ? min(end - token(r), 4) * 4 : 0);
-  }
-};
-
 // What a warp holds of an item: lane 4g + c has tokens or dims g and g + 8 of sixteen, packed rows 2c and 2c + 1 of eight.
 template <int D, bool FP8, int NT, int TS, int NEXT, bool PAIRS>
 struct Share {
   static constexpr int X = D / 16, BYTES = D * (FP8 ? 1 : 2), PAIR = FP8 ? 2 : 1;  // of sixteen dims that one load has
+  int lane;
   uint32_t q[X][NT][2];
   float o[X][NT][4], m[NT][2], l[NT][2];
   int limit[NT][2];  // last token that a packed row sees
@@ -171,7 +38,7 @@ struct Share {
   // Asks for the queries of an item. Packed rows that do not exist repeat the last one; nobody stores them.
   __device__ __forceinline__ void ask(const Attend& p, const RowTables& rows, const Step& d) {
     if (d.row < 0) return;
-    const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, most = rows.n[d.row] * p.group - 1;
+    const int g = lane / 4, c = lane % 4, most = rows.n[d.row] * p.group - 1;
 #pragma unroll
     for (int t = 0; t < NT; t++) {
       const bf16* from = query<D>(p, d.row, d.head, min(d.block * 8 * NT + t * 8 + g, most));
@@ -189,7 +56,7 @@ struct Share {
   }
   // Begins the item whose queries were asked for.
   __device__ __forceinline__ void open(const Attend& p, const RowTables& rows, const Step& d) {
-    const int c = threadIdx.x % 4, n = rows.n[d.row], position = rows.position[d.row], first = d.block * 8 * NT;
+    const int c = lane % 4, n = rows.n[d.row], position = rows.position[d.row], first = d.block * 8 * NT;
 #pragma unroll
     for (int t = 0; t < NT; t++) {
       if (FP8)  // dims in the order of low_even and low_odd
@@ -209,7 +76,6 @@ struct Share {
   }
   // Sixteen keys' pieces of sixteen dims x, and with e4m3 those of x + 1.
   __device__ __forceinline__ void keys(uint32_t (&a)[2][4], uint32_t stage, int tokens, int x) const {
-    const int lane = threadIdx.x % 32;
     if (!FP8) return load_matrices(a[0], stage + place<BYTES>(tokens + lane % 16, 2 * x + lane / 16));
     uint32_t w[4];
     load_matrices(w, stage + place<BYTES>(tokens + lane % 16, x + lane / 16));
@@ -219,7 +85,6 @@ struct Share {
       for (int i = 0; i < 2; i++) a[k][i] = low_even(w[2 * k + i]), a[k][2 + i] = low_odd(w[2 * k + i]);
   }
   __device__ __forceinline__ void values(uint32_t (&a)[2][4], uint32_t stage, int tokens, int x) const {
-    const int lane = threadIdx.x % 32;
     if (!FP8) return load_transposed(a[0], stage + place<BYTES>(tokens + lane % 8 + lane / 16 * 8, 2 * x + lane / 8 % 2));
     uint32_t w[4];
     load_transposed(w, stage + place<BYTES>(tokens + lane % 16, x + lane / 16));
@@ -260,7 +125,7 @@ struct Share {
   // Scores of the step's tokens; scales: those of keys, then those of values.
   __device__ __forceinline__ void score(const Attend& p, const Step& d, uint32_t stage, const float* scales, float (&s)[TS / 16][NT][4]) const {
     constexpr int CHAINS = NT == 1 && (TS == 16 || PAIRS) ? 2 : 1;  // of products, each of which waits for the one before
-    const int g = threadIdx.x % 32 / 4;
+    const int g = lane / 4;
 #pragma unroll
     for (int b = 0; b < TS / 16; b++) {
       float extra[4] = {};
@@ -288,7 +153,7 @@ struct Share {
   }
   // Adds sixteen values with the weights of their scores.
   __device__ __forceinline__ void add(const float (&s)[NT][4], uint32_t stage, const float* scales, int tokens) {
-    const int g = threadIdx.x % 32 / 4;
+    const int g = lane / 4;
     float factor[2];
     if (FP8) factor[0] = scales[tokens + g] * RAISE, factor[1] = scales[tokens + 8 + g] * RAISE;
     uint32_t w[NT][2];
@@ -330,7 +195,7 @@ struct Share {
 };
 
 // The end of an item: adds up the warps' shares and stores a chunk's for attend_combine, or the whole with its gate.
-template <int D, bool FP8, int NT, int TS, int STAGES, int WARPS, bool PAIRS>
+template <int D, bool FP8, int NT, int TS, int STAGES, int WARPS, bool PAIRS, bool OWN>
 struct FewEnd {
   using S = Share<D, FP8, NT, TS, APART<TS, WARPS, PAIRS>, PAIRS>;
   using L = FewLayout<D, FP8, NT, TS, STAGES, WARPS>;
@@ -393,7 +258,45 @@ struct FewEnd {
     }
     *reinterpret_cast<uint2*>(row_of<bf16>(p.out, token) + head * D + dim) = make_uint2(pack_bf16(y[0] * gate[0], y[1] * gate[1]), pack_bf16(y[2] * gate[2], y[3] * gate[3]));
   }
+  // The same of a warp's own item, two neighbours of dims at a time.
+  __device__ __forceinline__ void store_own(const Step& d, const S& s, int t, int e, float sum) const {
+    const int lane = threadIdx.x % 32, g = lane / 4, packed = d.block * 8 * NT + t * 8 + 2 * (lane % 4) + e, j = quotient(packed, p.per_group);
+    if (j >= rows.n[d.row]) return;
+    const int head = d.head * p.group + packed - j * p.group, token = p.first + d.row * p.t + j;
+    const float one = (FP8 ? RAISE : 1.f) / (d.chunk < 0 ? sum : 1.f);
+    const int64_t share = ((int64_t)(d.row * p.t + j) * (p.heads * p.group) + head) * p.chunks + d.chunk;
+    float* part = at<float>(p.partial) + share * D;
+    if (d.chunk >= 0 && g == 0) at<float2>(p.stats)[share] = make_float2(s.m[t][e], sum);
+    bf16* out = row_of<bf16>(p.out, token) + head * D;
+    const bf16* gate = p.gate.p ? row_of<const bf16>(p.gate, token) + (int64_t)head * p.gate_stride : nullptr;
+#pragma unroll
+    for (int x = 0; x < D / 16; x++) {
+      float lo = s.o[x][t][e] * one, hi = s.o[x][t][2 + e] * one;
+      const int dim = x * 16 + (FP8 ? 2 * g : g), apart = FP8 ? 1 : 8;
+      if (d.chunk >= 0) {
+        part[dim] = lo, part[dim + apart] = hi;
+        continue;
+      }
+      if (gate) lo *= sigmoid(widen(gate[dim])), hi *= sigmoid(widen(gate[dim + apart]));
+      if (FP8)
+        *reinterpret_cast<uint32_t*>(out + dim) = pack_bf16(lo, hi);
+      else
+        out[dim] = narrow<bf16>(lo), out[dim + apart] = narrow<bf16>(hi);
+    }
+  }
+  __device__ __forceinline__ void own(const Step& d, const S& s) const {
+#pragma unroll
+    for (int t = 0; t < NT; t++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float l = s.l[t][e];
+#pragma unroll
+        for (int i = 4; i < 32; i *= 2) l += __shfl_xor_sync(~0u, l, i);
+        store_own(d, s, t, e, l);
+      }
+  }
   __device__ __forceinline__ void operator()(const Step& d, const S& s, int stage) const {
+    if (OWN) return own(d, s);
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int t = 0; t < NT; t++)
@@ -417,49 +320,52 @@ struct FewEnd {
   }
 };
 
-template <int D, bool FP8, int NT, int TS, int STAGES, int WARPS, bool PAIRS>
+template <int D, bool FP8, int NT, int TS, int STAGES, int WARPS, bool PAIRS, bool OWN>
 __device__ __forceinline__ void attend_few(const Attend& p) {
   using L = FewLayout<D, FP8, NT, TS, STAGES, WARPS>;
   constexpr int M = 8 * NT;
+  constexpr bool KEEP = !(D == 128 && FP8 && NT <= 2 && !OWN && !PAIRS);  // registers are short
   extern __shared__ __align__(1024) uint8_t space[];
-  const int warp = threadIdx.x / 32;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (KEEP) asm volatile("" : "+r"(warp), "+r"(lane));  // kept, not computed again and again
+  __builtin_assume(warp >= 0 && warp < WARPS && lane >= 0 && lane < 32);
   const RowTables rows = row_tables(space + L::ROWS);
   Step* steps = reinterpret_cast<Step*>(space + L::STEPS) + warp * STAGES;
   uint8_t* ring = space + warp * STAGES * L::STAGE;
   const uint32_t base = shared_address(ring);
   expect_shared(L::TOTAL);
   pdl_begin();
-  list_rows<M, true>(p, rows);
-  tell(p, rows);
+  list_rows<M, true, OWN ? WARPS : 1>(p, rows);
 
-  FewWalk<M, TS, WARPS, PAIRS> walk, ahead[STAGES - 1];
-  int id, pages[STAGES - 1];
-  auto load = [&](const FewWalk<M, TS, WARPS, PAIRS>& w, int looked_up, int stage) {
-    const int page = w.check(p, looked_up);
-    w.template load<D, L::BYTES>(p, rows, page, steps + stage, base + stage * L::STAGE);
-    if (FP8) w.scales(p, page, base + stage * L::STAGE + 2 * L::KEYS);
+  FewWalk<M, TS, WARPS, PAIRS, OWN> walk, ahead[STAGES - 1];
+  auto load = [&](const FewWalk<M, TS, WARPS, PAIRS, OWN>& w, int stage) {
+    w.template load<D, L::BYTES, FP8>(p, rows, steps + stage, base + stage * L::STAGE);
     copy_commit();
   };
+  walk.looked_up = -1, walk.lane = lane, walk.warp = warp;
   walk.start(p, rows);
 #pragma unroll
   for (int k = 0; k < STAGES - 1; k++) {  // looks all pages up before it waits for one
-    ahead[k] = walk, pages[k] = walk.page(p);
+    walk.look_up(p);
+    ahead[k] = walk;
     walk.next(p, rows);
   }
-  id = walk.page(p);
+  walk.look_up(p);
 #pragma unroll
-  for (int k = 0; k < STAGES - 1; k++) load(ahead[k], pages[k], k);
+  for (int k = 0; k < STAGES - 1; k++) load(ahead[k], k);
 
+  tell(p, rows);
   clear_others<D>(p, rows);
-  const FewEnd<D, FP8, NT, TS, STAGES, WARPS, PAIRS> end = {p, rows, space};
+  const FewEnd<D, FP8, NT, TS, STAGES, WARPS, PAIRS, OWN> end = {p, rows, space};
   Share<D, FP8, NT, TS, APART<TS, WARPS, PAIRS>, PAIRS> share;
+  share.lane = lane;
   __syncwarp();
   share.ask(p, rows, steps[0]);
 #pragma unroll 1
   for (int now = 0, to = STAGES - 1;;) {
-    load(walk, id, to);
+    load(walk, to);
     walk.next(p, rows);
-    id = walk.page(p);
+    walk.look_up(p);
     copy_wait<STAGES - 1>();
     __syncwarp();
     const Step d = steps[now];
@@ -474,6 +380,6 @@ __device__ __forceinline__ void attend_few(const Attend& p) {
   copy_wait<0>();
 }
 
-#define FEW(name, D, FP8, NT, TS, STAGES, BLOCKS, WARPS, PAIRS)                                                                                         \
+#define FEW(name, D, FP8, NT, TS, STAGES, BLOCKS, WARPS, PAIRS, OWN)                                                                                         \
   static_assert(FewLayout<D, FP8, NT, TS, STAGES, WARPS>::TOTAL <= 227 * 1024 / BLOCKS - (BLOCKS > 1) * 1024, "shared memory of " #name);              \
-  extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) name(PARAMS(Attend, p)) { attend_few<D, FP8, NT, TS, STAGES, WARPS, PAIRS>(p); }
+  extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) name(PARAMS(Attend, p)) { attend_few<D, FP8, NT, TS, STAGES, WARPS, PAIRS, OWN>(p); }

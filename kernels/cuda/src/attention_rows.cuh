@@ -147,8 +147,8 @@ struct Gather {
   __device__ __forceinline__ void publish(uint32_t barrier) const {
     copy_wait<0>();
     show_products();
+    barrier_arrive(barrier);
     __syncwarp();
-    if (lane == 0) barrier_arrive(barrier);
   }
 
   __device__ __forceinline__ void tile(const Item& i, int slot, int tile_of_item, int tile, int uses) const {
@@ -218,9 +218,7 @@ struct Compute {
     product_commit();
   }
   __device__ __forceinline__ void wait_full(int tile, int part) const { barrier_wait(base + L::FULL + ((tile & 1) * 2 + part) * 8, tile >> 1 & 1); }
-  __device__ __forceinline__ void release(uint32_t barrier) const {
-    if (threadIdx.x % 32 == 0) barrier_arrive(base + barrier);
-  }
+  __device__ __forceinline__ void release(uint32_t barrier) const { barrier_arrive(base + barrier); }
   __device__ __forceinline__ void release(int tile, int part) const { release(L::EMPTY + ((tile & 1) * 2 + part) * 8); }
 
   __device__ __forceinline__ void scale_keys(int tile) {
@@ -410,9 +408,9 @@ __device__ __forceinline__ void attend_rows(const Attend& p) {
   const uint32_t base = shared_address(space);
   const RowTables rows = row_tables(space + L::ROWS);
   expect_shared(L::TOTAL);
-  if (threadIdx.x < 8) barrier_open(base + L::FULL + threadIdx.x * 8, threadIdx.x < 4 ? 1 : 8);
-  if (threadIdx.x == 8) barrier_open(base + L::QUERIES_FULL, 4);
-  if (threadIdx.x == 9) barrier_open(base + L::QUERIES_EMPTY, 8);
+  if (threadIdx.x < 8) barrier_open(base + L::FULL + threadIdx.x * 8, threadIdx.x < 4 ? 32 : 256);  // all threads arrive
+  if (threadIdx.x == 8) barrier_open(base + L::QUERIES_FULL, 128);
+  if (threadIdx.x == 9) barrier_open(base + L::QUERIES_EMPTY, 256);
   pdl_begin();
   list_rows<L::M, false>(p, rows);
   if (threadIdx.x < 128) {
