@@ -12,10 +12,8 @@ import (
 
 // What src/chain.cu shares.
 const (
-	chainLinks   = 4 // products of a launch
-	chainBlocks  = 4 // of a cluster
-	chainChunk   = 64
-	chainRow     = 128
+	chainLinks   = 4           // products of a launch
+	chainBlocks  = 4           // of a cluster
 	chainRing    = 1024 + 2048 // bytes in front of the ring
 	chainStages  = 16          // at most
 	chainTokens  = 64          // at most
@@ -24,10 +22,10 @@ const (
 	chainCounter = 4 * (chainLinks + 1)
 	chainSquares = chainTiles * chainTokens * 4
 
-	// Bytes of shared memory: all that there is, and what leaves room for the first blocks of the kernel behind, which pays up
-	// to chainFew rows.
-	chainMost, chainFewer = 227 << 10, 186 << 10
-	chainFew              = 16
+	// chainBeside is the bytes of shared memory that leave room for the first blocks of the kernel behind, which pays up to
+	// chainFew rows; with more it is tileShared.
+	chainBeside = 186 << 10
+	chainFew    = 16
 
 	// chainGated is the fewest rows with which runs that have gates and values were measured, and were faster than the same
 	// products apart; others always are.
@@ -64,10 +62,10 @@ func (k *chainKernels) load(l *loader) {
 		return
 	}
 	l.open("chain")
-	k.function = l.kernel("chain", chainMost)
+	k.function = l.kernel("chain", tileShared)
 	k.squares, k.counters = l.scratch(chainSquares), l.scratch(chainCounter)
 	if l.err == nil {
-		k.clusters, l.err = k.function.Clusters(chainThreads, chainMost, chainBlocks)
+		k.clusters, l.err = k.function.Clusters(chainThreads, tileShared, chainBlocks)
 		k.clusters = min(k.clusters, chainTiles)
 	}
 }
@@ -85,7 +83,7 @@ func (k *chainKernels) cut(p kernels.Linear) (rows, splits int) {
 		return 0, 0
 	}
 	for _, rows := range chainShared {
-		if p.Whole() && fit(rows, k.clusters) && ceil(p.X.Cols, chainChunk) >= chainBlocks {
+		if p.Whole() && fit(rows, k.clusters) && ceil(p.X.Cols, tileChunk) >= chainBlocks {
 			return rows, chainBlocks
 		}
 	}
@@ -208,14 +206,14 @@ func (o *ops) links(list []link) {
 			p.links[i].follow(&p.links[i-1], &list[i])
 		}
 	}
-	space, slot := chainMost, ceil(m, 8)*8
+	space, slot := tileShared, ceil(m, 8)*8
 	if m <= chainFew {
-		space = chainFewer
+		space = chainBeside
 	}
-	behind := max(sums, (chainTokens-slot)*chainRow) // the warpgroup reads chainTokens of the last slot too
-	stage := (rows + slot) * chainRow
+	behind := max(sums, (chainTokens-slot)*tileRow) // the warpgroup reads chainTokens of the last slot too
+	stage := (rows + slot) * tileRow
 	stages := min(chainStages, (space-chainRing-behind)/stage)
-	p.stages, p.stage, p.weights, p.sums = int32(stages), int32(stage), int32(rows*chainRow), int32(chainRing+stages*stage)
+	p.stages, p.stage, p.weights, p.sums = int32(stages), int32(stage), int32(rows*tileRow), int32(chainRing+stages*stage)
 	c := line(k.clusters*chainBlocks, chainThreads)
 	c.Shared, c.Cluster, c.Aligned, c.Together = uint32(chainRing+stages*stage+behind), chainBlocks, true, true
 	launch(o, k.function, c, p)
@@ -228,7 +226,7 @@ func (q *linkParams) set(l *link) {
 	if !p.NormW.Nil() {
 		x = p.Normed
 	}
-	*q = linkParams{y: matOf(p.Y), n: int32(p.Y.Cols), rows: int32(l.rows), splits: int32(l.splits), chunks: int32(ceil(w.cols, chainChunk)), act: -1, added: flag(p.Add)}
+	*q = linkParams{y: matOf(p.Y), n: int32(p.Y.Cols), rows: int32(l.rows), splits: int32(l.splits), chunks: int32(ceil(w.cols, tileChunk)), act: -1, added: flag(p.Add)}
 	box := l.rows
 	if p.Activates() {
 		q.act = int32(p.Kind)
@@ -237,8 +235,8 @@ func (q *linkParams) set(l *link) {
 		}
 	}
 	q.even = flag(p.Y.Stride%4 == 0 && p.Y.Buf.Addr%8 == 0)
-	must(q.w.Boxes(addr(w.buf), w.rows, w.cols, w.stride, box, chainChunk))
-	must(q.x.Boxes(addr(x.Buf), x.Rows, x.Cols, int64(x.Stride)*2, x.Rows, chainChunk))
+	must(q.w.Boxes(addr(w.buf), w.rows, w.cols, w.stride, box, tileChunk))
+	must(q.x.Boxes(addr(x.Buf), x.Rows, x.Cols, int64(x.Stride)*2, x.Rows, tileChunk))
 }
 
 // follow makes the product in front leave what l's norm wants.

@@ -10,17 +10,21 @@ import (
 	"reprise/kernels/cuda/driver"
 )
 
+// What src/tiles.cuh shares.
+const (
+	tileChunk = 64  // columns of a box
+	tileRow   = 128 // bytes of a row of a box
+
+	// tileShared is the bytes of shared memory of a block that has a multiprocessor for itself: two of a launch on one would
+	// leave another idle.
+	tileShared = 227 << 10
+)
+
 // What src/narrow.cu shares.
 const (
-	narrowChunk  = 64  // columns of a box
 	narrowTokens = 128 // at most
-	narrowRow    = 128 // bytes of a row of a box
 	narrowFront  = 1 << 10
 	narrowStages = 16 // at most
-
-	// narrowMost is the bytes of shared memory of a block, which then has a multiprocessor for itself: two of a launch on one
-	// would leave another idle.
-	narrowMost = 227 << 10
 
 	// narrowFew is the fewest outputs with which these kernels were measured.
 	narrowFew = 1024
@@ -47,10 +51,10 @@ func (n *narrowKernels) load(l *loader) {
 	for i, s := range narrowShapes {
 		k := &n[i]
 		*k = narrowKernel{rows: s.rows, splits: s.splits, tokens: s.tokens, leastTokens: s.leastTokens, least: s.least}
-		k.function = l.kernel(fmt.Sprintf("narrow_%d_%d_%d", k.rows, k.splits, k.tokens), narrowMost)
+		k.function = l.kernel(fmt.Sprintf("narrow_%d_%d_%d", k.rows, k.splits, k.tokens), tileShared)
 		tiles := l.dev.gpu.Processors
 		if k.splits > 1 && l.err == nil {
-			tiles, l.err = k.function.Clusters(k.threads(), narrowMost, k.splits)
+			tiles, l.err = k.function.Clusters(k.threads(), tileShared, k.splits)
 		}
 		k.most = tiles * k.rows
 	}
@@ -62,9 +66,9 @@ func (k *narrowKernel) threads() int { return 2*k.tokens + 32 }
 // reads 64 tokens of a slot, those of the last one too; in the end sums take the place of the ring.
 func (k *narrowKernel) ring(tokens int) (stages, stage, shared int) {
 	tokens = ceil(tokens, 8) * 8
-	behind := narrowFront + (k.tokens-tokens)*narrowRow
-	stage = (k.rows + tokens) * narrowRow
-	stages = min(narrowStages, (narrowMost-behind)/stage)
+	behind := narrowFront + (k.tokens-tokens)*tileRow
+	stage = (k.rows + tokens) * tileRow
+	stages = min(narrowStages, (tileShared-behind)/stage)
 	return stages, stage, max(behind+stages*stage, narrowFront+k.tokens*(k.rows+8)*4)
 }
 
@@ -91,15 +95,15 @@ var _ [320]struct{} = [unsafe.Sizeof(narrowParams{})]struct{}{} // as in C++: Te
 
 // narrow runs a product of 17 to 128 rows if a kernel of src/narrow.cu can do it.
 func (o *ops) narrow(x, y kernels.Mat, w *weight, add bool) bool {
-	k, chunks := o.linear.narrow.of(w.rows, x.Rows), ceil(w.cols, narrowChunk)
+	k, chunks := o.linear.narrow.of(w.rows, x.Rows), ceil(w.cols, tileChunk)
 	if k == nil || chunks < k.splits || w.stride%16 != 0 || y.DType != kernels.BF16 || x.Buf.Addr%16 != 0 || x.Stride%8 != 0 {
 		return false
 	}
 	stages, stage, shared := k.ring(x.Rows)
 	p := narrowParams{y: matOf(y), m: int32(x.Rows), n: int32(w.rows), chunks: int32(chunks), stages: int32(stages), stage: int32(stage), added: flag(add)}
 	p.vectors = flag(y.Stride%4 == 0 && y.Buf.Addr%8 == 0)
-	must(p.w.Boxes(addr(w.buf), w.rows, w.cols, w.stride, k.rows, narrowChunk))
-	must(p.x.Boxes(addr(x.Buf), x.Rows, x.Cols, int64(x.Stride)*2, x.Rows, narrowChunk))
+	must(p.w.Boxes(addr(w.buf), w.rows, w.cols, w.stride, k.rows, tileChunk))
+	must(p.x.Boxes(addr(x.Buf), x.Rows, x.Cols, int64(x.Stride)*2, x.Rows, tileChunk))
 	c := line(ceil(w.rows, k.rows)*k.splits, k.threads())
 	c.Shared, c.Cluster, c.Aligned = uint32(shared), uint32(k.splits), true
 	launch(o, k.function, c, p)

@@ -284,16 +284,18 @@ struct FewEnd {
         out[dim] = narrow<bf16>(lo), out[dim + apart] = narrow<bf16>(hi);
     }
   }
+  // The sum of a query's weights over the lanes that share its tokens.
+  __device__ __forceinline__ static float weight_of(const S& s, int t, int e) {
+    float l = s.l[t][e];
+#pragma unroll
+    for (int i = 4; i < 32; i *= 2) l += __shfl_xor_sync(~0u, l, i);
+    return l;
+  }
   __device__ __forceinline__ void own(const Step& d, const S& s) const {
 #pragma unroll
     for (int t = 0; t < NT; t++)
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        float l = s.l[t][e];
-#pragma unroll
-        for (int i = 4; i < 32; i *= 2) l += __shfl_xor_sync(~0u, l, i);
-        store_own(d, s, t, e, l);
-      }
+      for (int e = 0; e < 2; e++) store_own(d, s, t, e, weight_of(s, t, e));
   }
   __device__ __forceinline__ void operator()(const Step& d, const S& s, int stage) const {
     if (OWN) return own(d, s);
@@ -302,9 +304,7 @@ struct FewEnd {
     for (int t = 0; t < NT; t++)
 #pragma unroll
       for (int e = 0; e < 2; e++) {
-        float l = s.l[t][e];
-#pragma unroll
-        for (int i = 4; i < 32; i *= 2) l += __shfl_xor_sync(~0u, l, i);
+        const float l = weight_of(s, t, e);
         if (lane < 4) stats()[threadIdx.x / 32 * 8 * NT + t * 8 + 2 * lane + e] = make_float2(s.m[t][e], l);
       }
     const int count = rows.n[d.row] * p.group - d.block * 8 * NT;

@@ -14,7 +14,6 @@
 #include "tiles.cuh"
 
 constexpr int LINKS = 4, BLOCKS = 4;
-constexpr int CHUNK = 64, ROW = 128;  // columns; bytes of a row of a chunk
 constexpr int TOKENS = 64;            // of the warpgroup
 constexpr int MOST_SHARED = 112, MOST_TILES = 33;  // rows of a shared tile; such tiles
 constexpr int CONSUMERS = 128, WEIGHER = CONSUMERS / 32, THREADS = CONSUMERS + 96;  // WEIGHER: the first of three warps

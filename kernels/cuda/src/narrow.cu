@@ -18,7 +18,6 @@ struct Narrow {
   int stage;        // bytes of a slot: a chunk of weights and one of tokens, a multiple of 1024 each
 };
 
-constexpr int CHUNK = 64, ROW = 128;  // columns; bytes of a row of a chunk
 constexpr int GROUP = 64;             // tokens of a warpgroup
 // Shared memory: barriers of the ring, full and empty; from RING on its slots, or sums, float [TOKENS][STRIDE]. A warpgroup
 // reads GROUP tokens of a slot, those of the last one too.

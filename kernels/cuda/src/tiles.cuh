@@ -4,6 +4,9 @@
 #include "linear.cuh"
 #include "wgmma.cuh"
 
+// Boxes of products: columns, and bytes of a row.
+constexpr int CHUNK = 64, ROW = 128;
+
 // A CUtensorMap, made by the host; lies in the kernel's parameters.
 struct alignas(64) TensorMap {
   uint64_t opaque[16];
