@@ -3,6 +3,7 @@
 # package calls. Usage: trampolines.sh <CUDA include folder>
 set -euo pipefail
 cd "$(dirname "$0")/.."
+go mod download gorgonia.org/cu # nothing before may have needed its sources
 cu=$(go list -m -f '{{.Dir}}' gorgonia.org/cu)
 out=kernels/cuda/driver/trampolines_amd64.S
 work=$(mktemp -d)
