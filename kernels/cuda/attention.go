@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"unsafe"
 
 	"reprise/kernels"
 	"reprise/kernels/cuda/driver"
@@ -15,9 +16,10 @@ import (
 const (
 	attendRows    = 256  // of a launch
 	attendThreads = 128  // of a block, step rows; twice as many for head dim 256 where warps share scores
-	rowsThreads   = 384  // of a block, prefill rows
+	rowsThreads   = 384  // of a block, prefill rows; 128 more that widen e4m3
 	rowsPacked    = 128  // packed rows of a block, prefill rows
 	attendTile    = 64   // tokens
+	attendBox     = 16   // tokens of a page that a tensor map has in a box
 	attendItems   = 264  // chunks times heads of a long context, two for each multiprocessor
 	ownHeads      = 1024 // KV heads of rows from which on warps have one each
 	combineBlocks = 16   // of a multiprocessor
@@ -73,7 +75,7 @@ func (k *attentionKernels) load(l *loader) error {
 	for d := range k.rows {
 		for pages, name := range [...]string{"bf16", "e4m3"} {
 			shared := rowsShared(64<<d, pages == 1)
-			k.rows[d][pages] = tensorKernel{l.kernel(fmt.Sprintf("rows_%d_%s", 64<<d, name), shared), 1, rowsThreads, shared, 0}
+			k.rows[d][pages] = tensorKernel{l.kernel(fmt.Sprintf("rows_%d_%s", 64<<d, name), shared), 1, rowsThreads + 128*pages, shared, 0}
 		}
 	}
 	k.scratch = l.scratch(attendHead + attendScratch)
@@ -149,13 +151,19 @@ func attendShared(dim, queries, stages, warps int, narrow bool) int {
 
 // rowsShared is RowsLayout::TOTAL of src/attention_rows.cuh, which the kernels check.
 func rowsShared(dim int, narrow bool) int {
-	tile := 128
-	if dim == 256 {
-		tile = 64
+	tile, group, parts := 128, 16, 3
+	switch dim {
+	case 64:
+		parts = 4
+	case 256:
+		tile, group = 64, 4
 	}
-	n := rowsPacked*dim*2 + 4*tile*dim*2 + 4*tile*4 + 10*8 + (4*attendRows+8)*4
-	if narrow {
-		n += 4*3*2048 + 4*2*tile*4
+	n := rowsPacked*dim*2 + 4*tile*dim*2 + 12*8 + (4*attendRows+8)*4
+	switch {
+	case narrow:
+		n += 8*parts*(group*dim+8) + 4*2*tile*4
+	case dim <= 128:
+		n += rowsPacked * dim * 2
 	}
 	return n
 }
@@ -238,6 +246,16 @@ type attendParams struct {
 	more                                                              uint64
 }
 
+// attendRowsParams is struct AttendRows of src/attention_rows.cuh.
+type attendRowsParams struct {
+	boxes  driver.TensorMap
+	attend attendParams
+	boxed  int32
+	_      [20]byte
+}
+
+var _ [384]struct{} = [unsafe.Sizeof(attendRowsParams{})]struct{}{} // as in C++: TensorMap is aligned to 64
+
 // perQuotient is ceil(2^32 / d), 0 for 1: see quotient in src/attention.cuh.
 func perQuotient(d int) uint32 { return uint32((1<<32 + uint64(d) - 1) / uint64(d)) }
 
@@ -282,7 +300,7 @@ func (o *ops) attendTensor(p kernels.Attend, k attendParams) bool {
 	}
 	k.scale *= math.Log2E
 	if r.T == 0 {
-		o.attendPrefill(o.attention.rows[d][pages], k)
+		o.attendPrefill(o.attention.rows[d][pages], v, k)
 		return true
 	}
 	rows := r.T * int(k.group)
@@ -307,13 +325,19 @@ func (k *attentionKernels) fewKernel(d, pages, m, n, heads int) tensorKernel {
 }
 
 // attendPrefill attends for up to attendRows rows a launch.
-func (o *ops) attendPrefill(f tensorKernel, k attendParams) {
+func (o *ops) attendPrefill(f tensorKernel, v kernels.KV, k attendParams) {
+	p := attendRowsParams{attend: k}
+	if v.DType == kernels.BF16 && v.PageTokens >= attendBox {
+		p.boxed = 1
+		must(p.boxes.PageBoxes(k.pages, int(k.pageCount), k.pageStride, 2*v.Heads*v.PageTokens, v.HeadDim, attendBox))
+	}
 	for from, all := 0, int(k.count); from < all; from += attendRows {
-		part := k
+		part := &p.attend
 		part.count = int32(min(all-from, attendRows))
 		part.slot, part.n, part.start = k.slot+uint64(4*from), k.n+uint64(4*from), k.start+uint64(4*from)
-		items := int(k.heads) * (ceil(int(k.tokens)*int(k.group), rowsPacked) + int(part.count))
-		o.attendLaunch(f, part, items)
+		c := line(min(int(k.heads)*(ceil(int(k.tokens)*int(k.group), rowsPacked)+int(part.count)), o.dev.gpu.Processors), f.threads)
+		c.Shared, c.Aligned = uint32(f.shared), true
+		launch(o, f.function, c, p)
 	}
 }
 

@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"reprise/kernels"
@@ -34,6 +35,17 @@ func (r *rig) fill(b kernels.Buffer) {
 	for i := range block {
 		block[i] = byte(r.rng.Uint32()) & 0x37
 	}
+	r.repeat(b, block)
+}
+
+// normals fills b with bf16 of a normal distribution: what products cost depends on how many bits differ.
+func (r *rig) normals(b kernels.Buffer) {
+	r.Helper()
+	r.repeat(b, bytesOf(r.bf16s(int(min(b.Size, 4<<20))/2, 1)))
+}
+
+func (r *rig) repeat(b kernels.Buffer, block []byte) {
+	r.Helper()
 	r.do(func(o kernels.Ops) { o.Upload(b.Slice(0, int64(len(block))), block) })
 	r.do(func(o kernels.Ops) {
 		for at := int64(len(block)); at < b.Size; at += int64(len(block)) {
@@ -134,8 +146,8 @@ func TestAttendTimes(t *testing.T) {
 func TestPrefillTimes(t *testing.T) {
 	r := newTimer(t)
 	for _, s := range []prefillShape{
-		{1, 512, 512, 40, 8, 128}, {1, 2048, 2048, 40, 8, 128}, {16, 2048, 2048, 40, 8, 128}, {1, 8192, 8192, 40, 8, 128}, {1, 2048, 32768, 40, 8, 128}, {1, 32768, 32768, 40, 8, 128},
-		{1, 2048, 2048, 16, 4, 256}, {16, 2048, 2048, 16, 4, 256}, {1, 8192, 8192, 16, 4, 256}, {1, 2048, 32768, 16, 4, 256}, {1, 32768, 32768, 16, 4, 256},
+		{1, 512, 512, 40, 8, 128}, {1, 2048, 2048, 40, 8, 128}, {16, 2048, 2048, 40, 8, 128}, {1, 8192, 8192, 40, 8, 128}, {1, 2048, 32768, 40, 8, 128}, {1, 8192, 32768, 40, 8, 128}, {1, 32768, 32768, 40, 8, 128},
+		{1, 2048, 2048, 16, 4, 256}, {16, 2048, 2048, 16, 4, 256}, {1, 8192, 8192, 16, 4, 256}, {1, 2048, 32768, 16, 4, 256}, {1, 8192, 32768, 16, 4, 256}, {1, 32768, 32768, 16, 4, 256},
 	} {
 		fmt.Printf("prefill %2d x %5d of %5d tokens %d/%d x %d:", s.rows, s.n, s.context, s.queries, s.heads, s.dim)
 		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F8E4M3} {
@@ -154,14 +166,21 @@ func (r *rig) attendPrefill(s prefillShape, dtype kernels.DType) (seconds, flops
 	tokens, width := s.rows*s.n, s.queries*s.dim
 	p := r.paged(1, s.rows, s.context, s.heads, s.dim, 32768, dtype)
 	defer r.drop(p)
+	var m [3]kernels.Mat // queries, keys and values, outputs
+	all := s.rows * s.context
+	for i, cols := range [...]int{width, s.heads * s.dim, width} {
+		m[i] = kernels.NewMat(r.alloc(all*cols*2), kernels.BF16, all, cols)
+		defer r.dev.Free(m[i].Buf)
+		r.normals(m[i].Buf)
+	}
+	whole, pos := r.prefill(s, s.context, &p), r.ints(all, func(i int) int { return i })
+	r.do(func(o kernels.Ops) {
+		o.WriteKV(kernels.WriteKV{Rows: whole, Cursors: p.cursors, Pos: pos, KV: p.layers[0], Q: m[0], K: m[1], V: m[1], QHeads: s.queries, QStride: s.dim, QOut: m[2]})
+	})
 	rows := r.prefill(s, s.n, &p)
-	q := kernels.NewMat(r.alloc(tokens*width*2), kernels.BF16, tokens, width)
-	y := kernels.NewMat(r.alloc(tokens*width*2), kernels.BF16, tokens, width)
-	defer r.dev.Free(q.Buf)
-	defer r.dev.Free(y.Buf)
-	r.fill(q.Buf)
+	q, y := kernels.NewMat(m[0].Buf, kernels.BF16, tokens, width), kernels.NewMat(m[2].Buf, kernels.BF16, tokens, width)
 	elapsed, err := r.dev.Time(5, kernels.ProgramFunc(func(o kernels.Ops) {
-		o.Attend(kernels.Attend{Rows: rows, Cursors: p.cursors, KV: p.layers[0], Q: q, QHeads: s.queries, Scale: 0.0625, Out: y})
+		o.Attend(kernels.Attend{Rows: rows, Cursors: p.cursors, KV: p.layers[0], Q: q, QHeads: s.queries, Scale: float32(1 / math.Sqrt(float64(s.dim))), Out: y})
 	}))
 	if err != nil {
 		r.Fatal(err)
@@ -296,6 +315,30 @@ func TestPrefillAgreesWithPlain(t *testing.T) {
 	for _, s := range []prefillShape{{1, 2048, 2048, 40, 8, 128}, {3, 1000, 1500, 16, 4, 256}, {1, 900, 4000, 16, 4, 256}, {2, 1111, 1300, 8, 2, 64}} {
 		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F8E4M3} {
 			r.agree(s, dtype)
+		}
+	}
+}
+
+// A page that does not exist is reported, whoever was to fetch it.
+func TestPrefillReportsUnknownPages(t *testing.T) {
+	r := newRig(t, kernels.BF16)
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F8E4M3} {
+		for _, page := range []int{4, 16} {
+			s := prefillShape{1, 50, 50, 4, 2, 128}
+			p := r.paged(1, s.rows, s.context, s.heads, s.dim, s.context, dtype)
+			k := &p.layers[0]
+			k.PageTokens, k.TableStride = page, 64/page
+			k.Table = r.ints(2*k.TableStride, func(i int) int { return i % k.TableStride * 1000 })
+			q := kernels.NewMat(r.alloc(s.n*s.queries*s.dim*2), kernels.BF16, s.n, s.queries*s.dim)
+			y := kernels.NewMat(r.alloc(s.n*s.queries*s.dim*2), kernels.BF16, s.n, s.queries*s.dim)
+			rows := r.prefill(s, s.n, &p)
+			r.dev.Submit(kernels.ProgramFunc(func(o kernels.Ops) {
+				o.Attend(kernels.Attend{Rows: rows, Cursors: p.cursors, KV: *k, Q: q, QHeads: s.queries, Scale: 1, Out: y})
+			}))
+			if err := r.dev.Wait(r.dev.Mark()); err == nil || !strings.Contains(err.Error(), "000 does not exist") {
+				t.Errorf("%v, pages of %d: %v", dtype, page, err)
+			}
+			r.drop(p)
 		}
 	}
 }

@@ -40,22 +40,27 @@ __device__ __forceinline__ void pin(float (&d)[N]) {
 #define LIST128 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11) "%120,%121,%122,%123,%124,%125,%126,%127"
 // The upper half: swizzle of 128 bytes, eight rows are 1024 bytes.
 #define DESCRIPTOR(name, low) "mov.b64 " name ", {" low ", 0x40000040}; "
+// The same with other bytes from eight rows to the next, which `high` holds.
+#define DESCRIPTOR_OF(name, low, high) "mov.b64 " name ", {" low ", " high "}; "
+#define HIGH(bytes) "n"(0x40000000 | (bytes) >> 4)
 #define MULTIPLY "wgmma.mma_async.sync.aligned."
 #define BF16_SUMS "k16.f32.bf16.bf16 {"
 
 // d = a b^T, or d += a b^T with `add`: 64 rows of a and 64 or 128 rows of b in shared memory, 16 columns. A thread of warp w
-// and lane 4 g + c holds in d[4 j + 2 i + e] row 16 w + 8 i + g, column 8 j + 2 c + e.
+// and lane 4 g + c holds in d[4 j + 2 i + e] row 16 w + 8 i + g, column 8 j + 2 c + e. ROWS: bytes from eight rows of b to the next.
+template <int ROWS = 1024>
 __device__ __forceinline__ void products(float (&d)[32], uint32_t a, uint32_t b, int add) {
-  asm volatile("{.reg .pred p; .reg .b64 a, b; setp.ne.b32 p, %34, 0; " DESCRIPTOR("a", "%32") DESCRIPTOR("b", "%33")
+  asm volatile("{.reg .pred p; .reg .b64 a, b; setp.ne.b32 p, %34, 0; " DESCRIPTOR("a", "%32") DESCRIPTOR_OF("b", "%33", "%35")
                MULTIPLY "m64n64" BF16_SUMS LIST32 "}, a, b, p, 1, 1, 0, 0;}"
                : THIRTY_TWO(d, 0)
-               : "r"(a), "r"(b), "r"(add));
+               : "r"(a), "r"(b), "r"(add), HIGH(ROWS));
 }
+template <int ROWS = 1024>
 __device__ __forceinline__ void products(float (&d)[64], uint32_t a, uint32_t b, int add) {
-  asm volatile("{.reg .pred p; .reg .b64 a, b; setp.ne.b32 p, %66, 0; " DESCRIPTOR("a", "%64") DESCRIPTOR("b", "%65")
+  asm volatile("{.reg .pred p; .reg .b64 a, b; setp.ne.b32 p, %66, 0; " DESCRIPTOR("a", "%64") DESCRIPTOR_OF("b", "%65", "%67")
                MULTIPLY "m64n128" BF16_SUMS LIST64 "}, a, b, p, 1, 1, 0, 0;}"
                : THIRTY_TWO(d, 0), THIRTY_TWO(d, 32)
-               : "r"(a), "r"(b), "r"(add));
+               : "r"(a), "r"(b), "r"(add), HIGH(ROWS));
 }
 
 // The same for other numbers of rows of b: twice a thread's sums.
@@ -84,23 +89,26 @@ PRODUCTS(80, 160, "%80", "%81", "%82", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), EIGH
 
 // d += a b, or d = a b without `add`: a in registers, pairs in the places of d's rows and 16 columns; b has 16 rows of 64,
 // 128 or 256 columns in shared memory.
+template <int ROWS = 1024>
 __device__ __forceinline__ void sums(float (&d)[32], const uint32_t* a, uint32_t b, int add) {
-  asm volatile("{.reg .pred p; .reg .b64 b; setp.ne.b32 p, %37, 0; " DESCRIPTOR("b", "%36")
+  asm volatile("{.reg .pred p; .reg .b64 b; setp.ne.b32 p, %37, 0; " DESCRIPTOR_OF("b", "%36", "%38")
                MULTIPLY "m64n64" BF16_SUMS LIST32 "}, {%32,%33,%34,%35}, b, p, 1, 1, 1;}"
                : THIRTY_TWO(d, 0)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(add));
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(add), HIGH(ROWS));
 }
+template <int ROWS = 1024>
 __device__ __forceinline__ void sums(float (&d)[64], const uint32_t* a, uint32_t b, int add) {
-  asm volatile("{.reg .pred p; .reg .b64 b; setp.ne.b32 p, %69, 0; " DESCRIPTOR("b", "%68")
+  asm volatile("{.reg .pred p; .reg .b64 b; setp.ne.b32 p, %69, 0; " DESCRIPTOR_OF("b", "%68", "%70")
                MULTIPLY "m64n128" BF16_SUMS LIST64 "}, {%64,%65,%66,%67}, b, p, 1, 1, 1;}"
                : THIRTY_TWO(d, 0), THIRTY_TWO(d, 32)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(add));
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(add), HIGH(ROWS));
 }
+template <int ROWS = 1024>
 __device__ __forceinline__ void sums(float (&d)[128], const uint32_t* a, uint32_t b, int add) {
-  asm volatile("{.reg .pred p; .reg .b64 b; setp.ne.b32 p, %133, 0; " DESCRIPTOR("b", "%132")
+  asm volatile("{.reg .pred p; .reg .b64 b; setp.ne.b32 p, %133, 0; " DESCRIPTOR_OF("b", "%132", "%134")
                MULTIPLY "m64n256" BF16_SUMS LIST128 "}, {%128,%129,%130,%131}, b, p, 1, 1, 1;}"
                : THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), THIRTY_TWO(d, 64), THIRTY_TWO(d, 96)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(add));
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(add), HIGH(ROWS));
 }
 
 // What this thread wrote to shared memory becomes visible to products that start later.
