@@ -37,7 +37,8 @@ const (
 	scanMatrices = 2 * scanChunk * scanChunk * 2 // T and M of a tile
 	scanSums     = 2 * scanChunk * 4
 	scanTimes    = 4 * scanChunk * 4
-	preparation  = 2*scanChunk*(scanChunk+4)*4 + 128 + 4*scanChunk*4
+	alone        = 116 << 10 // more than half of a multiprocessor's shared memory
+	preparation  = 2*scanChunk*(scanChunk+8)*4 + 128 + 4*scanChunk*4
 )
 
 // cutsOrNot are the ends of the names of pairs, pair is which of them rows take.
@@ -66,20 +67,25 @@ func (k *scanKernels) load(l *loader) {
 
 // mamba2Scan finds the kernel; the size is that of Shape in src/mamba2_scan.cu.
 func (l *loader) mamba2Scan(name string, columns int) scanKernel {
-	shared := (3*stepKeys+2*columns)*scanChunk*2 + 2*columns*stepKeys*2 + 2*scanTimes + 3*8
-	return scanKernel{l.kernel(name, shared), columns, 128, shared}
+	shared := 2*((2*stepKeys+columns)*scanChunk*2+scanTimes) + columns*stepKeys*2 + 2*8
+	return scanKernel{l.kernel(name, max(shared, alone)), columns, 128, shared}
 }
 
 // deltaScan finds the kernel; the size is that of Shape in src/delta_scan.cu.
 func (l *loader) deltaScan(name string, columns int) scanKernel {
-	shared := 2*((2*stepKeys+columns)*scanChunk*2+scanMatrices+scanSums) + 4*8 + 2*4
+	shared := 3*((2*stepKeys+columns)*scanChunk*2+scanMatrices+scanSums) + 6*8 + 3*4
 	return scanKernel{l.kernel(name, shared), columns, columns * 2, shared}
 }
 
-// config is the launch for rows of heads of dim value columns.
-func (k *scanKernel) config(heads, dim, rows int) driver.Config {
-	c := grid(heads*dim/k.columns, rows, 1, k.threads)
+// config is the launch for rows of heads of dim value columns. Of blocks that could have a multiprocessor each, none shares
+// one while another is idle, wherever the kernel in front ended first.
+func (k *scanKernel) config(heads, dim, rows, processors int) driver.Config {
+	blocks := heads * dim / k.columns
+	c := grid(blocks, rows, 1, k.threads)
 	c.Shared = uint32(k.shared)
+	if blocks*rows <= processors {
+		c.Shared = max(c.Shared, alone)
+	}
 	return c
 }
 
@@ -201,7 +207,7 @@ func (o *ops) mamba2Recur(d kernels.Mamba2Dims, k mamba2Scan, r kernels.Rows) {
 	if d.HeadDim == 80 {
 		s = &m.scan80[pair(r)]
 	}
-	launch(o, s.function, s.config(d.Heads, d.HeadDim, r.Count), k)
+	launch(o, s.function, s.config(d.Heads, d.HeadDim, r.Count, o.ssm.scans.processors), k)
 }
 
 // mamba2ScanNorm normalises what the recurrence left in Out for many tokens: a warp has four of a group at a time.
@@ -254,7 +260,7 @@ func (o *ops) deltaRecur(d kernels.DeltaDims, k deltaScan, r kernels.Rows) {
 	if 2*d.ValueHeads*r.Count <= o.ssm.scans.processors {
 		s = &m.narrow[pair(r)]
 	}
-	launch(o, s.function, s.config(d.ValueHeads, d.ValueDim, r.Count), k)
+	launch(o, s.function, s.config(d.ValueHeads, d.ValueDim, r.Count, o.ssm.scans.processors), k)
 }
 
 // deltaNorm normalises what the recurrence left in Out.

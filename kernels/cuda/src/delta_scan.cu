@@ -6,12 +6,12 @@
 // Of a chunk, with L the running sum of the log decays, u the corrections (one a token) and S the state in front:
 //   A = tril(beta_i (k_i . k_j) exp(L_i - L_j), -1)    T = (I + A)^-1 diag(beta)    M = tril((q_i . k_j) exp(L_i - L_j))
 //   U = T (V - exp(L_i) K S)      O = exp(L_i) Q S + M U      S' = exp(L_63) S + sum over j of exp(L_63 - L_j) k_j u_j^T
-// The first line is float32 (the inverse by forward substitution) until T and M are stored. Products take float16
-// operands: q, k and the columns of T are at most 1 (products of contractions), values and corrections saturate as
-// records do, the state is split in two terms (22 bits). The state itself is float32 and grows by one rounded fma a chunk.
+// The first line is float32 (the inverse by forward substitution of halves, joined by products of 22 bits) until T and M are
+// stored. Products take float16 operands: q, k and the columns of T are at most 1 (products of contractions), values,
+// corrections and the state saturate as records do. The state itself is float32.
 //
 // Floor of 16/32 heads of 128 (q4b), 2,048 tokens: 34 MB q, k, v, 17 MB T, M and L, 17 MB out, 17 us at 4.1 TB/s;
-// 13 GFLOP as issued (both terms, all pairs), 16 us at 788 TFLOP/s.
+// 9 GFLOP as issued (all pairs), 11 us at 788 TFLOP/s.
 #include "delta.cuh"
 #include "pieces.cuh"
 #include "scan.cuh"
@@ -50,20 +50,25 @@ __device__ __forceinline__ void convolve_scan(const WithCuts<Delta>& p) {
       for (int o = 1; o < 16; o *= 2) sum += __shfl_xor_sync(~0u, sum, o);
       if (query || key) f = rsqrtf(sum + 1e-6f) * (query ? 0.08838834764831845f : 1.f);
     }
+#pragma unroll
+    for (int e = 0; e < 8; e++) y[e] *= f;
+    if (key) {
+#pragma unroll
+      for (int e = 0; e < 8; e += 2) {
+        const uint32_t v = pack_bf16(y[e], y[e + 1]);
+        y[e] = bf_lo(v), y[e + 1] = bf_hi(v);
+      }
+    }
     uint32_t w[4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      float u = y[2 * e] * f, v = y[2 * e + 1] * f;
-      if (key) u = widen(narrow<bf16>(u)), v = widen(narrow<bf16>(v));
-      w[e] = saturated(u, v);
-    }
+    for (int e = 0; e < 4; e++) w[e] = saturated(y[2 * e], y[2 * e + 1]);
     return make_uint4(w[0], w[1], w[2], w[3]);
   };
   convolve_tile<CUTS>(p.rows, p.cursors, p.cuts, p.state, p.qkv, p.conv(), p.conv_w, 0, p.row0, p.row1, pack, [&](int tile, int channel) { return piece_of(p, tile, channel); });
 }
 
 // ---------------------------------------------------------------- chunks without the state
-constexpr int PREPARE_THREADS = 128, LINE = CHUNK + 4;  // floats of a row of A
+constexpr int PREPARE_THREADS = 128, HALF = CHUNK / 2, LINE = CHUNK + 8;  // floats of a row of A
 struct Prepare {
   union {
     alignas(128) uint8_t keys[KEYS / 8 * PAIR];  // k and q
@@ -92,17 +97,13 @@ __device__ __forceinline__ void decays(const Delta& p, float* until, float* beta
   }
 }
 
-// A column of the inverse of I + A, the strictly lower triangular a in shared memory, by forward substitution; rows
-// from FIRST on, which is no later than the column: above them it is zero.
-template <int FIRST>
-__device__ __forceinline__ void substitute(const float* a, int column, float (&x)[CHUNK]) {
+// A column of the inverse of I + A, a strictly lower triangular of HALF rows in shared memory, by forward substitution.
+__device__ __forceinline__ void substitute(const float* a, int column, float (&x)[HALF]) {
 #pragma unroll
-  for (int i = 0; i < FIRST; i++) x[i] = 0.f;
-#pragma unroll
-  for (int i = FIRST; i < CHUNK; i++) {
+  for (int i = 0; i < HALF; i++) {
     float s[4] = {};
 #pragma unroll
-    for (int k = FIRST; k < i; k += 4) {
+    for (int k = 0; k < i; k += 4) {
       const float4 v = *reinterpret_cast<const float4*>(a + i * LINE + k);
       s[0] = fmaf(v.x, x[k], s[0]);
       if (k + 1 < i) s[1] = fmaf(v.y, x[k + 1], s[1]);
@@ -110,6 +111,45 @@ __device__ __forceinline__ void substitute(const float* a, int column, float (&x
       if (k + 3 < i) s[3] = fmaf(v.w, x[k + 3], s[3]);
     }
     x[i] = (i == column ? 1.f : 0.f) - ((s[0] + s[1]) + (s[2] + s[3]));
+  }
+}
+
+// d += A B of float32 numbers: operands in two float16 terms.
+struct Terms {
+  uint32_t high[4], low[4];
+  __device__ __forceinline__ void set(int r, float x, float y) { split2_f16(x, y, high[r], low[r]); }
+};
+__device__ __forceinline__ void mma_terms(float (&d)[4], const Terms& a, float2 b0, float2 b1) {
+  uint32_t high[2], low[2];
+  split2_f16(b0.x, b0.y, high[0], low[0]), split2_f16(b1.x, b1.y, high[1], low[1]);
+  mma_f16(d, a.low, high[0], high[1]), mma_f16(d, a.high, low[0], low[1]), mma_f16(d, a.high, high[0], high[1]);
+}
+
+// The lower left quarter of the inverse, -E A D where D and E are those of the upper and the lower half: 16 of its columns,
+// which are rows of d. In place of the halves of A on its diagonal lie D and E, transposed.
+__device__ __forceinline__ void join(float (&d)[HALF / 8][4], const float* a, int columns, int lane) {
+  const int g = lane >> 2, c = lane & 3;
+  auto pair = [&](int row, int column) { return *reinterpret_cast<const float2*>(a + row * LINE + column); };
+  Terms left[HALF / 16];
+  float ad[HALF / 8][4] = {};
+#pragma unroll
+  for (int k = 0; k < HALF / 16; k++) {
+    if (16 * k < columns) continue;  // zeros above D's diagonal
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+      const float2 v = pair(columns + g + r % 2 * 8, 16 * k + r / 2 * 8 + 2 * c);
+      left[k].set(r, v.x, v.y);
+    }
+#pragma unroll
+    for (int n = 0; n < HALF / 8; n++) mma_terms(ad[n], left[k], pair(HALF + 8 * n + g, 16 * k + 2 * c), pair(HALF + 8 * n + g, 16 * k + 8 + 2 * c));
+  }
+#pragma unroll
+  for (int k = 0; k < HALF / 16; k++) {
+#pragma unroll
+    for (int r = 0; r < 4; r++) left[k].set(r, -ad[2 * k + r / 2][r % 2 * 2], -ad[2 * k + r / 2][r % 2 * 2 + 1]);
+    auto pair_down = [&](int row, int column) { return make_float2(a[(HALF + row) * LINE + HALF + column], a[(HALF + row + 1) * LINE + HALF + column]); };
+#pragma unroll
+    for (int n = 2 * k; n < HALF / 8; n++) mma_terms(d[n], left[k], pair_down(16 * k + 2 * c, 8 * n + g), pair_down(16 * k + 8 + 2 * c, 8 * n + g));
   }
 }
 
@@ -142,7 +182,7 @@ __device__ __forceinline__ void weigh(const float (&kk)[CHUNK / 8][4], const flo
       const int i = rows + g + 8 * half;
       uint32_t mixed = 0;
       if (8 * j <= rows + 8) {  // a block of 16 x 16 with the diagonal, or below it
-        const float d0 = from <= i ? exp2f(until[i] - since.x) : 0.f, d1 = from < i ? exp2f(until[i] - since.y) : 0.f;
+        const float d0 = from <= i ? quick_exp2(until[i] - since.x) : 0.f, d1 = from < i ? quick_exp2(until[i] - since.y) : 0.f;
         mixed = pack_f16(qk[j][2 * half] * d0, qk[j][2 * half + 1] * d1);
         const float a0 = from < i ? beta[i] * kk[j][2 * half] * d0 : 0.f, a1 = from + 1 < i ? beta[i] * kk[j][2 * half + 1] * d1 : 0.f;
         *reinterpret_cast<float2*>(a + i * LINE + from) = make_float2(a0, a1);
@@ -152,12 +192,20 @@ __device__ __forceinline__ void weigh(const float (&kk)[CHUNK / 8][4], const flo
   }
 }
 
-// A column of T, which is a row of its tile.
-__device__ __forceinline__ void store_column(uint8_t* to, const float (&x)[CHUNK], float beta) {
+// Half a column of T, which is a row of its tile.
+__device__ __forceinline__ void store_column(uint8_t* to, const float (&x)[HALF], float beta) {
 #pragma unroll
-  for (int i = 0; i < CHUNK; i += 8)
+  for (int i = 0; i < HALF; i += 8)
     *reinterpret_cast<uint4*>(to + i / 8 * PIECE) = make_uint4(pack_f16(x[i] * beta, x[i + 1] * beta), pack_f16(x[i + 2] * beta, x[i + 3] * beta),
                                                                pack_f16(x[i + 4] * beta, x[i + 5] * beta), pack_f16(x[i + 6] * beta, x[i + 7] * beta));
+}
+
+// The two warps of a value head wait for each other.
+__device__ __forceinline__ void sync_pair(int pair) {
+  if (pair == 0)
+    asm volatile("bar.sync 1, 64;" ::: "memory");
+  else
+    asm volatile("bar.sync 2, 64;" ::: "memory");
 }
 
 // A block a tile and two value heads of a key head.
@@ -187,27 +235,46 @@ __device__ __forceinline__ void prepare(const WithCuts<Delta>& p) {
     for (int v = 0; v < count; v++) weigh(kk, qk, s.until[v], s.beta[v], s.a[v], tile_of(p, tile, head + v) + MATRIX, warp * 16, lane);
   }
   __syncthreads();
-  // Half of the warps have little to do: they change places with every tile, for a processor's quarters.
-  const int mine = warp >> 1, column = ((warp ^ tile) & 1) * 32 + lane;
+  // Two warps a value head: each half of its columns, then half of those of the quarter below.
+  const int mine = warp >> 1, half = warp & 1;
   if (mine >= count) return;
-  float x[CHUNK];
-  if (column < 32)
-    substitute<0>(s.a[mine], column, x);
-  else
-    substitute<32>(s.a[mine], column, x);
-  store_column(tile_of(p, tile, head + mine) + column * 16, x, s.beta[mine][column]);
+  float* const a = s.a[mine];
+  uint8_t* const to = tile_of(p, tile, head + mine);
+  const float* const beta = s.beta[mine];
+  {
+    float x[HALF], *const own = a + half * HALF * (LINE + 1);
+    substitute(own, lane, x);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < HALF; i += 4) *reinterpret_cast<float4*>(own + lane * LINE + i) = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+    uint8_t* const column = to + (half * HALF + lane) * 16;
+    store_column(column + half * (HALF / 8) * PIECE, x, beta[half * HALF + lane]);
+#pragma unroll
+    for (int i = 0; i < HALF / 8; i++)
+      if (half == 1) *reinterpret_cast<uint4*>(column + i * PIECE) = make_uint4(0, 0, 0, 0);
+  }
+  sync_pair(mine);
+  float x[HALF / 8][4] = {};
+  join(x, a, half * 16, lane);
+  const int g = lane >> 2, c = lane & 3;
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    const int column = half * 16 + g + 8 * e;
+#pragma unroll
+    for (int n = 0; n < HALF / 8; n++)
+      *reinterpret_cast<uint32_t*>(to + (HALF / 8 + n) * PIECE + column * 16 + c * 4) = pack_f16(x[n][2 * e] * beta[column], x[n][2 * e + 1] * beta[column]);
+  }
 }
 
 // ---------------------------------------------------------------- recurrence
 // Everything is transposed: a warpgroup has 64 values, the rows of its products; keys and tokens are columns. So what one
-// product leaves in registers is, rounded, the A operand of the next: state, residuals V - exp(L) K S, corrections. K lies
-// above Q in shared memory, so that one product has both with the state.
+// product leaves in registers is, rounded, the A operand of the next: state, residuals V - exp(L) K S, corrections.
 template <int GROUPS_>
 struct Shape {
   static constexpr int GROUPS = GROUPS_, COLS = 64 * GROUPS;
-  static constexpr int T = KEYS / 8 * PAIR, M = T + MATRIX, V = M + MATRIX, SUM = V + COLS / 8 * PIECE, STAGE = SUM + sizeof(Sum), BARRIERS = 2 * STAGE;
+  static constexpr int T = KEYS / 8 * PAIR, M = T + MATRIX, V = M + MATRIX, SUM = V + COLS / 8 * PIECE, STAGE = SUM + sizeof(Sum), STAGES = 3;
   // Of each stage: it is full; its warps are done with it; how often a warp was done with it.
-  static constexpr int FREE = BARRIERS + 16, DONE = FREE + 16, WARPS = 4 * GROUPS;
+  static constexpr int FULL = STAGES * STAGE, FREE = FULL + STAGES * 8, DONE = FREE + STAGES * 8, WARPS = 4 * GROUPS;
 };
 
 // Where what the chunks of a row take lies, from its first tile on.
@@ -218,18 +285,15 @@ struct Sources {
   __device__ Sources(const Delta& p, int tile, int head, int column)
       : pair(piece_of(p, tile, p.keys() + head / (p.value_heads / p.key_heads) * KEYS)), matrices(tile_of(p, tile, head)), values(piece_of(p, tile, 2 * p.keys() + column)),
         sum(reinterpret_cast<const uint8_t*>(sum_of(p, tile, head))), pieces(p.conv() / 8 * PIECE), heads(p.value_heads) {}
-  // One thread asks for the chunk so many behind this one.
-  template <bool CUTS>
-  __device__ __forceinline__ void request(uint8_t* smem, const Chunks<CUTS, 2>& chunks, int chunk, int ahead) const {
-    const int tiles = CUTS ? chunks.tile(chunk, ahead) : chunk + ahead;  // told so, the compiler makes a loop that takes 2 % less
-    chunk += ahead;
-    uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
-    uint64_t* const barrier = reinterpret_cast<uint64_t*>(smem + H::BARRIERS) + (chunk & 1);
-    mbar_expect(barrier, H::STAGE);
-    bulk_load(stage, pair + tiles * pieces, KEYS / 8 * PAIR, barrier);
-    bulk_load(stage + H::T, matrices + tiles * heads * TILE, TILE, barrier);
-    bulk_load(stage + H::V, values + tiles * pieces, H::COLS / 8 * PIECE, barrier);
-    bulk_load(stage + H::SUM, sum + tiles * heads * sizeof(Sum), sizeof(Sum), barrier);
+  // One thread asks for a chunk by its tile, counted from the first.
+  __device__ __forceinline__ void request(uint8_t* smem, int stage, int tile) const {
+    uint8_t* const to = smem + stage * H::STAGE;
+    uint64_t* const full = reinterpret_cast<uint64_t*>(smem + H::FULL) + stage;
+    mbar_expect(full, H::STAGE);
+    bulk_load(to, pair + tile * pieces, KEYS / 8 * PAIR, full);
+    bulk_load(to + H::T, matrices + tile * heads * TILE, TILE, full);
+    bulk_load(to + H::V, values + tile * pieces, H::COLS / 8 * PIECE, full);
+    bulk_load(to + H::SUM, sum + tile * heads * sizeof(Sum), sizeof(Sum), full);
   }
 };
 
@@ -245,26 +309,21 @@ __device__ __forceinline__ void multiply_columns(float (&d)[N][4], const uint32_
   for (int k = 0; k < K; k++) group_f16<OVER_COLUMNS>(d, a[k], over_columns(b + 2 * k * pitch, pitch), add || k > 0);
 }
 template <int K, int N>
-__device__ __forceinline__ void multiply_rows(float (&d)[N][4], const uint32_t (&a)[K][4], uint32_t b, int pitch) {
+__device__ __forceinline__ void multiply_rows(float (&d)[N][4], const uint32_t (&a)[K][4], uint32_t b, int pitch, bool add) {
 #pragma unroll
-  for (int k = 0; k < K; k++) group_f16<OVER_ROWS>(d, a[k], over_rows(b + k * 256, pitch), k > 0);
+  for (int k = 0; k < K; k++) group_f16<OVER_ROWS>(d, a[k], over_rows(b + k * 256, pitch), add || k > 0);
 }
 
-// The two terms of the state as A operands.
-__device__ __forceinline__ void split(uint32_t (&high)[8][4], uint32_t (&low)[8][4], const float (&s)[16][4]) {
+// The state as A operands.
+__device__ __forceinline__ void round_state(uint32_t (&a)[8][4], const float (&s)[16][4]) {
 #pragma unroll
   for (int k = 0; k < 8; k++)
 #pragma unroll
-    for (int r = 0; r < 4; r++) {
-      const float x = s[2 * k + r / 2][r % 2 * 2], y = s[2 * k + r / 2][r % 2 * 2 + 1];
-      high[k][r] = saturated(x, y);
-      const float2 v = unpack_f16(high[k][r]);
-      low[k][r] = saturated(x - v.x, y - v.y);
-    }
+    for (int r = 0; r < 4; r++) a[k][r] = saturated(s[2 * k + r / 2][r % 2 * 2], s[2 * k + r / 2][r % 2 * 2 + 1]);
 }
 
 // V - exp(L) K S as the A operand of a product over tokens; values is the lane's address for ldmatrix.
-__device__ __forceinline__ void residuals(uint32_t (&r)[4][4], const float (&ks)[16][4], const Sum& sum, uint32_t values, int c) {
+__device__ __forceinline__ void residuals(uint32_t (&r)[4][4], const float (&ks)[8][4], const Sum& sum, uint32_t values, int c) {
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     uint32_t v[4];
@@ -297,21 +356,30 @@ __device__ __forceinline__ void corrections(uint32_t (&plain)[4][4], uint32_t (&
   }
 }
 
-// A warp's 16 values of a chunk's outputs into the place of its values, then n tokens of them to out.
-__device__ __forceinline__ void store_outputs(const float (&o)[8][4], uint8_t* place, const Mat& out, int token, int column, int n, int lane) {
-  const uint32_t to = smem_addr(place) + (lane >> 3 & 1) * PIECE + (lane >> 4) * 128 + (lane & 7) * 16;
+// A warp's 16 values of a chunk's outputs, as a product leaves them, in bfloat16.
+struct Outputs {
+  uint32_t v[8][2];
+  int token, n;  // the first one's row of the batch; how many there are
+  __device__ __forceinline__ void round(const float (&o)[8][4]) {
 #pragma unroll
-  for (int t = 0; t < 8; t += 2) {
-    const uint32_t r[4] = {pack_bf16(o[t][0], o[t][1]), pack_bf16(o[t][2], o[t][3]), pack_bf16(o[t + 1][0], o[t + 1][1]), pack_bf16(o[t + 1][2], o[t + 1][3])};
-    stmatrix_x4_trans(to + t * 128, r);
+    for (int t = 0; t < 8; t++) v[t][0] = pack_bf16(o[t][0], o[t][1]), v[t][1] = pack_bf16(o[t][2], o[t][3]);
   }
-  __syncwarp();
+  // To out, through the place of the warp's values.
+  __device__ __forceinline__ void store(uint8_t* place, const Mat& out, int column, int lane) const {
+    const uint32_t to = smem_addr(place) + (lane >> 3 & 1) * PIECE + (lane >> 4) * 128 + (lane & 7) * 16;
 #pragma unroll
-  for (int k = 0; k < 4; k++) {
-    const int i = 16 * k + (lane >> 1), piece = lane & 1;
-    if (i < n) *reinterpret_cast<uint4*>(row_of<bf16>(out, token + i) + column + piece * 8) = *reinterpret_cast<const uint4*>(place + piece * PIECE + i * 16);
+    for (int t = 0; t < 8; t += 2) {
+      const uint32_t r[4] = {v[t][0], v[t][1], v[t + 1][0], v[t + 1][1]};
+      stmatrix_x4_trans(to + t * 128, r);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      const int i = 16 * k + (lane >> 1), piece = lane & 1;
+      if (i < n) *reinterpret_cast<uint4*>(row_of<bf16>(out, token + i) + column + piece * 8) = *reinterpret_cast<const uint4*>(place + piece * PIECE + i * 16);
+    }
   }
-}
+};
 
 // The state into a block; to is the lane's place.
 __device__ __forceinline__ void store_state(const float (&s)[16][4], float* to) {
@@ -344,15 +412,16 @@ __device__ __forceinline__ void scan(const WithCuts<Delta>& p) {
   const int64_t place = (int64_t)(column + g) * KEYS + 2 * c;
   const uint32_t space = smem_addr(smem), own = 2 * warp * PIECE;  // of the warp's values
 
-  uint64_t *const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS), *const free = reinterpret_cast<uint64_t*>(smem + H::FREE);
+  uint64_t *const full = reinterpret_cast<uint64_t*>(smem + H::FULL), *const free = reinterpret_cast<uint64_t*>(smem + H::FREE);
   int* const done = reinterpret_cast<int*>(smem + H::DONE);
   Chunks<CUTS, 2> chunks(p.rows, p.cuts, k, blockIdx.y, p.row0);
   const Sources<H> sources(p, chunks.first, head, column0);
   if (threadIdx.x == 0) {
-    mbar_init(barriers, 1), mbar_init(barriers + 1, 1), mbar_init(free, 32 * H::WARPS), mbar_init(free + 1, 32 * H::WARPS), mbar_init_fence();
-    done[0] = done[1] = 0;
-    sources.request(smem, chunks, 0, 0);
-    if (chunks.more(k.from, 1)) sources.request(smem, chunks, 0, 1);
+    for (int i = 0; i < H::STAGES; i++) mbar_init(full + i, 1), mbar_init(free + i, 32 * H::WARPS), done[i] = 0;
+    mbar_init_fence();
+    sources.request(smem, 0, 0);
+    if (chunks.more(k.from, 1)) sources.request(smem, 1, chunks.tile(0, 1));
+    if (chunks.more(k.from, 2)) sources.request(smem, 2, chunks.tile(0, 2));
   }
   float s[16][4];
   const float* const before = block_of(p.state, k.from > 0 || k.s.h > 0 ? k.s.dst : k.s.src) + place;
@@ -364,53 +433,66 @@ __device__ __forceinline__ void scan(const WithCuts<Delta>& p) {
       s[t][2 * half] = v.x, s[t][2 * half + 1] = v.y;
     }
   __syncthreads();
-  for (int from = k.from, chunk = 0; from < k.to; chunks.step(from), chunk++) {
-    uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
-    const uint32_t at = space + (chunk & 1) * H::STAGE;
-    const Sum& sum = *reinterpret_cast<const Sum*>(stage + H::SUM);
-    uint32_t high[8][4], low[8][4];
-    float d[16][4], u[8][4], o[8][4];
-    split(high, low, s);
-    mbar_wait(barriers + (chunk & 1), chunk >> 1 & 1);
-    product_fence();
-    multiply_columns(d, low, at, PAIR, false);  // K S and Q S, the smaller term first
-    multiply_columns(d, high, at, PAIR, true);
-    product_commit();
-    product_wait<0>();
-    pin(d), pin(high), pin(low);
+  uint32_t state[8][4];
+  round_state(state, s);
+  Outputs outputs;  // of the chunk in front
+  int behind = 0;   // its stage
+  auto store = [&] { outputs.store(smem + behind * H::STAGE + H::V + own, p.out, column, lane); };
+  for (int from = k.from, chunk = 0, stage = 0, phase = 0; from < k.to; chunks.step(from), chunk++) {
+    const uint8_t* const place_of = smem + stage * H::STAGE;
+    const uint32_t at = space + stage * H::STAGE;
+    const Sum& sum = *reinterpret_cast<const Sum*>(place_of + H::SUM);
     uint32_t r[4][4], plain[4][4], decayed[4][4];
+    float d[8][4], u[8][4], o[8][4];
+    mbar_wait(full + stage, phase);
+    product_fence();
+    multiply_columns(d, state, at, PAIR, false);  // K S
+    product_commit();
+    if (chunk > 0) {
+      store();
+      async_proxy_fence();  // outputs lay where a copy puts the next values
+      if (chunks.more(from, 2) && last_of<H::WARPS>(done + behind, free + behind, stage > 0 ? phase : phase ^ 1, lane)) sources.request(smem, behind, chunks.tile(chunk, 2));
+    }
+    product_wait<0>();
+    pin(d);
     residuals(r, d, sum, at + H::V + own + (lane >> 3 & 1) * PIECE + (lane >> 4) * 128 + (lane & 7) * 16, c);
     product_fence();
-    multiply_rows(u, r, at + H::T, PIECE);
+    multiply_rows(u, r, at + H::T, PIECE, false);
     product_commit();
+    multiply_columns(o, state, at + PIECE, PAIR, false);  // Q S
+    product_commit();
+    product_wait<1>();
+    pin(u), pin(r);
+    corrections(plain, decayed, u, sum, c);
+    const float decay = sum.since[CHUNK - 1];
+#pragma unroll
+    for (int t = 0; t < 16; t++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) s[t][e] *= decay;
+    product_fence();
+    multiply_rows(s, decayed, at, PAIR, true);
+    product_commit();
+    product_wait<1>();
+    pin(o), pin(state);
 #pragma unroll
     for (int t = 0; t < 8; t++) {
       const float2 since = *reinterpret_cast<const float2*>(sum.since + 8 * t + 2 * c);
 #pragma unroll
-      for (int e = 0; e < 4; e++) o[t][e] = d[8 + t][e] * (e & 1 ? since.y : since.x);
+      for (int e = 0; e < 4; e++) o[t][e] *= e & 1 ? since.y : since.x;
     }
-    product_wait<0>();
-    pin(u), pin(r);
-    corrections(plain, decayed, u, sum, c);
     product_fence();
     multiply_columns(o, plain, at + H::M, PIECE, true);
     product_commit();
-    multiply_rows(d, decayed, at, PAIR);
-    product_commit();
     product_wait<1>();
-    pin(o), pin(plain);
-    store_outputs(o, stage + H::V + own, p.out, k.s.first + from, column, chunks.end() - from, lane);
+    pin(s), pin(decayed);
+    round_state(state, s);
     product_wait<0>();
-    pin(d), pin(decayed);
-    const float decay = sum.since[CHUNK - 1];
-    async_proxy_fence();  // outputs lay where a copy puts the next values
-    if (chunks.more(from, 2) && last_of<H::WARPS>(done + (chunk & 1), free + (chunk & 1), chunk >> 1 & 1, lane)) sources.request(smem, chunks, chunk, 2);
-#pragma unroll
-    for (int t = 0; t < 16; t++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) s[t][e] = fmaf(decay, s[t][e], d[t][e]);
+    pin(o), pin(plain);
     if (const int block = chunks.block(); block >= 0) store_state(s, block_of(p.state, block) + place);
+    outputs.round(o), outputs.token = k.s.first + from, outputs.n = chunks.end() - from, behind = stage;
+    if (++stage == H::STAGES) stage = 0, phase ^= 1;
   }
+  store();
   store_state(s, block_of(p.state, k.s.dst) + place);
 }
 
@@ -432,7 +514,7 @@ __device__ void norm(const Delta& p) {
   if (!mine) return;
   const float f = rsqrtf(sum / KEYS + p.eps);
 #pragma unroll
-  for (int e = 0; e < 8; e++) y[e] *= f * w[e] * quick_silu(z[e]);
+  for (int e = 0; e < 8; e++) y[e] *= f * w[e] * scan_silu(z[e]);
   store8(out, y);
 }
 

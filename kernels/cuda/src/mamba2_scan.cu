@@ -4,12 +4,12 @@
 //
 // Of a chunk, with L the running sum of the log decays dt A:
 //   Y = exp(L_i) (C S) + tril((C_i . B_j) exp(L_i - L_j) dt_j) X + D X,   S' = exp(L_63) S + sum over j of exp(L_63 - L_j) dt_j B_j X_j^T
-// Products take bf16 operands. Where the state is one, or becomes the result, the rounded operand is split in two terms
-// (17 bits): S in the outputs, the weighted B in the state's update. The state itself is float32 and grows by one rounded
-// fma a chunk.
+// Convolved x, B and C are bf16. Products of C take float16 operands, which hold those B and C and 11 bits of the state; of
+// X bf16 ones. Where the weighted B becomes the state, it is split in two terms (17 bits). The state itself is float32 and
+// grows by one rounded fma a chunk.
 //
-// Floor of 96 heads x 80 (8 groups), 2,048 tokens: 40 MB x, B, C and 31 MB y, 17 us at 4.1 TB/s; 22 GFLOP as issued (both
-// terms, all pairs), 28 us at 788 TFLOP/s.
+// Floor of 96 heads x 80 (8 groups), 2,048 tokens: 40 MB x, B, C and 31 MB y, 17 us at 4.1 TB/s; 17 GFLOP as issued (both
+// terms, all pairs), 22 us at 788 TFLOP/s.
 #include "mamba2.cuh"
 #include "pieces.cuh"
 #include "scan.cuh"
@@ -22,15 +22,16 @@ struct Times {
   float until[CHUNK], from[CHUNK], weight[CHUNK], since[CHUNK];
 };
 
-// NP value columns a warpgroup. Places in shared memory: C of a chunk, B, x and times of two, the two terms of the state.
+// NP value columns a warpgroup. Places in shared memory: C, B, x and times of two chunks, the state as products read it.
 template <int NP_>
 struct Shape {
   static constexpr int NP = NP_, NT = NP / 8, ROW = pitch(NP);
   static constexpr int STATES = KEYS * 16;  // from piece to piece of the state
   static constexpr int KEY = KEYS / 8 * PIECE, VALUE = NT * PIECE;
-  static constexpr int C = 0, B = KEY, X = B + 2 * KEY, HIGH = X + 2 * VALUE, LOW = HIGH + NT * STATES, TIMES = LOW + NT * STATES, BARRIERS = TIMES + 2 * sizeof(Times);
+  static constexpr int C = 0, B = KEY, X = B + KEY, TIMES = X + VALUE, STAGE = TIMES + sizeof(Times);
+  static constexpr int STATE = 2 * STAGE, BARRIERS = STATE + NT * STATES;
 };
-static_assert(CHUNK * pitch(80) <= 10 * KEYS * 16, "outputs fit where a term of the state lies");
+static_assert(CHUNK * pitch(80) <= 10 * KEYS * 16, "outputs fit where the state lies");
 
 // A tile in scratch memory: its pieces, then the times of its heads.
 __device__ __forceinline__ int tile_bytes(const Mamba2& p) { return p.conv() / 8 * PIECE + p.heads * (int)sizeof(Times); }
@@ -68,7 +69,15 @@ __device__ __forceinline__ void convolve_scan(const WithCuts<Mamba2>& p) {
   if ((int)blockIdx.x >= blocks) return time_steps<CUTS>(p, blockIdx.x - blocks);
   convolve_tile<CUTS>(
       p.rows, p.cursors, p.cuts, p.state, p.xbc, p.conv(), p.conv_w, p.conv_b, p.row0, p.row1,
-      [&](int, const float(&y)[8]) { return make_uint4(pack_bf16(y[0], y[1]), pack_bf16(y[2], y[3]), pack_bf16(y[4], y[5]), pack_bf16(y[6], y[7])); },
+      [&](int channel, const float(&y)[8]) {
+        uint32_t v[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          v[e] = pack_bf16(y[2 * e], y[2 * e + 1]);
+          if (channel >= p.inner()) v[e] = saturated(bf_lo(v[e]), bf_hi(v[e]));  // of B and C
+        }
+        return make_uint4(v[0], v[1], v[2], v[3]);
+      },
       [&](int tile, int channel) { return piece_of(p, tile, channel); });
 }
 
@@ -90,15 +99,14 @@ struct State {
   __device__ __forceinline__ void store(float* block) {
     each([&](int i, float& x) { block[i] = x; });
   }
-  // The two terms into shared memory, pieces of columns; at is the lane's address for stmatrix.
+  // Into shared memory, pieces of columns; at is the lane's address for stmatrix.
   __device__ __forceinline__ void publish(uint32_t at) const {
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
-      for (int t = 0; t < H::NT; t++) {
-        const float(&x)[4] = s[m][t];
-        uint32_t r[4] = {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3])};
-        r[2] = pack_bf16(x[0] - bf_lo(r[0]), x[1] - bf_hi(r[0])), r[3] = pack_bf16(x[2] - bf_lo(r[1]), x[3] - bf_hi(r[1]));
+      for (int t = 0; t < H::NT; t += 2) {
+        const float(&x)[4] = s[m][t], (&y)[4] = s[m][t + 1];
+        const uint32_t r[4] = {saturated(x[0], x[1]), saturated(x[2], x[3]), saturated(y[0], y[1]), saturated(y[2], y[3])};
         stmatrix_x4(at + t * H::STATES + m * 64 * 16, r);
       }
   }
@@ -112,30 +120,32 @@ __device__ __forceinline__ void load_queries(uint32_t (&query)[KEYS / 16][4], ui
 // C . B of all pairs of a chunk, rows are the later tokens.
 __device__ __forceinline__ void pair(float (&pairs)[CHUNK / 8][4], const uint32_t (&query)[KEYS / 16][4], uint32_t b) {
 #pragma unroll
-  for (int k = 0; k < KEYS / 16; k++) group_bf16<OVER_COLUMNS>(pairs, query[k], over_columns(b + 2 * k * PIECE, PIECE), k > 0);
+  for (int k = 0; k < KEYS / 16; k++) group_f16<OVER_COLUMNS>(pairs, query[k], over_columns(b + 2 * k * PIECE, PIECE), k > 0);
 }
-// C S, the smaller term first.
+// C S.
 template <class H>
 __device__ __forceinline__ void read_state(float (&y)[H::NT][4], const uint32_t (&query)[KEYS / 16][4], uint32_t state) {
 #pragma unroll
-  for (int term = 1; term >= 0; term--)
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; k++) group_bf16<OVER_ROWS>(y, query[k], over_rows(state + term * (H::LOW - H::HIGH) + k * 256, H::STATES), term == 0 || k > 0);
+  for (int k = 0; k < KEYS / 16; k++) group_f16<OVER_ROWS>(y, query[k], over_rows(state + k * 256, H::STATES), k > 0);
 }
-// 16 keys of a warp, of B^T times the weights of its tokens, in two terms; keys is the lane's address for ldmatrix.
-__device__ __forceinline__ void weigh_keys(uint32_t (&high)[CHUNK / 16][4], uint32_t (&low)[CHUNK / 16][4], uint32_t keys, const Times& times, int c) {
+// 16 keys of a warp, of B^T times the weights of its tokens, in two terms; at is the lane's address for ldmatrix.
+struct Weighed {
+  uint32_t high[CHUNK / 16][4], low[CHUNK / 16][4];
+  __device__ __forceinline__ void load(uint32_t at, const Times& times, int c) {
 #pragma unroll
-  for (int k = 0; k < CHUNK / 16; k++) {
-    const float2 w[2] = {*reinterpret_cast<const float2*>(times.weight + 16 * k + 2 * c), *reinterpret_cast<const float2*>(times.weight + 16 * k + 8 + 2 * c)};
-    uint32_t b[4];
-    ldmatrix_x4_trans(b, keys + k * 256);
+    for (int k = 0; k < CHUNK / 16; k++) {
+      const float2 w[2] = {*reinterpret_cast<const float2*>(times.weight + 16 * k + 2 * c), *reinterpret_cast<const float2*>(times.weight + 16 * k + 8 + 2 * c)};
+      uint32_t b[4];
+      ldmatrix_x4_trans(b, at + k * 256);
 #pragma unroll
-    for (int r = 0; r < 4; r++) {
-      const float x = bf_lo(b[r]) * w[r / 2].x, y = bf_hi(b[r]) * w[r / 2].y;
-      high[k][r] = pack_bf16(x, y), low[k][r] = pack_bf16(x - bf_lo(high[k][r]), y - bf_hi(high[k][r]));
+      for (int r = 0; r < 4; r++) {
+        const float2 v = unpack_f16(b[r]);
+        const float x = v.x * w[r / 2].x, y = v.y * w[r / 2].y;
+        high[k][r] = pack_bf16(x, y), low[k][r] = pack_bf16(x - bf_lo(high[k][r]), y - bf_hi(high[k][r]));
+      }
     }
   }
-}
+};
 // d (+)= A x over the tokens of a chunk.
 template <class H>
 __device__ __forceinline__ void over_tokens(float (&d)[H::NT][4], const uint32_t (&a)[CHUNK / 16][4], uint32_t x, bool add) {
@@ -187,7 +197,7 @@ __device__ __forceinline__ void store_outputs(const uint32_t (&packed)[H::NT][2]
 
 
 // Products of a chunk run while the next chunk is on its way and threads weigh pairs and keys and write outputs. Barriers:
-// when the state's terms are there; when C and they have been read; when outputs are written.
+// when the state is there for products; when they have read it; when outputs are written.
 template <class H, bool CUTS>
 __device__ __forceinline__ void scan(const WithCuts<Mamba2>& p) {
   extern __shared__ __align__(128) uint8_t smem[];
@@ -199,98 +209,85 @@ __device__ __forceinline__ void scan(const WithCuts<Mamba2>& p) {
   const int keys = p.inner() + head / (p.heads / p.groups) * KEYS;
   const int64_t place = (int64_t)(column + 2 * c) * KEYS + rows + g;
   const float skip = at<float>(p.d)[head];
-  const Times* const times = reinterpret_cast<const Times*>(smem + H::TIMES);
-  const uint32_t space = smem_addr(smem), published = space + H::HIGH + (lane >> 4) * (H::LOW - H::HIGH) + (rows + (lane & 15)) * 16;
+  const uint32_t space = smem_addr(smem), published = space + H::STATE + (lane >> 4) * H::STATES + (rows + (lane & 15)) * 16;
   const int keys_at = (2 * warp + (lane >> 3 & 1)) * PIECE + (lane >> 4) * 128 + (lane & 7) * 16;
   State<H> state;
-  uint64_t* const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS);  // of B and x of the two chunks, of C
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(smem + H::BARRIERS);  // of the two chunks
   // Of the next request, for the thread that asks; of the first one with cuts.
   Chunks<CUTS, 1> chunks(p.rows, p.cuts, k, blockIdx.y, p.row0);
-  const int tile = chunks.first, step = tile_bytes(p);
-  const uint8_t *next_keys = piece_of(p, tile, keys), *next_values = piece_of(p, tile, column), *next_queries = piece_of(p, tile, keys + p.bc());
-  const uint8_t* next_times = reinterpret_cast<const uint8_t*>(times_of(p, tile, head));
-  auto request_values = [&](int chunk, int tile) {
-    const int s = chunk & 1, at = CUTS ? tile * step : 0;
-    mbar_expect(barriers + s, H::KEY + H::VALUE + sizeof(Times));
-    bulk_load(smem + H::B + s * H::KEY, next_keys + at, H::KEY, barriers + s);
-    bulk_load(smem + H::X + s * H::VALUE, next_values + at, H::VALUE, barriers + s);
-    bulk_load(smem + H::TIMES + s * sizeof(Times), next_times + at, sizeof(Times), barriers + s);
-    if (!CUTS) next_keys += step, next_values += step, next_times += step;
-  };
-  auto request_queries = [&](int tile) {
-    mbar_expect(barriers + 2, H::KEY);
-    bulk_load(smem + H::C, next_queries + (CUTS ? tile * step : 0), H::KEY, barriers + 2);
-    if (!CUTS) next_queries += step;
+  auto request = [&](int chunk, int tile) {
+    uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
+    uint64_t* const barrier = barriers + (chunk & 1);
+    tile += chunks.first;
+    mbar_expect(barrier, H::STAGE);
+    bulk_load(stage + H::C, piece_of(p, tile, keys + p.bc()), H::KEY, barrier);
+    bulk_load(stage + H::B, piece_of(p, tile, keys), H::KEY, barrier);
+    bulk_load(stage + H::X, piece_of(p, tile, column), H::VALUE, barrier);
+    bulk_load(stage + H::TIMES, times_of(p, tile, head), sizeof(Times), barrier);
   };
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 3; i++) mbar_init(barriers + i, 1);
-    mbar_init_fence();
-    request_values(0, 0), request_queries(0);
+    mbar_init(barriers, 1), mbar_init(barriers + 1, 1), mbar_init_fence();
+    request(0, 0);
   }
   const float* const before = block_of(p.state, k.from > 0 || k.s.h > 0 ? k.s.dst : k.s.src) + place;
   state.each([&](int i, float& x) { x = before[i]; });
   state.publish(published);
   for (int from = k.from, chunk = 0; from < k.to; chunks.step(from), chunk++) {
-    const bool more = chunks.more(from, 1);
-    const Times& time = times[chunk & 1];
-    const uint8_t* const x = smem + H::X + (chunk & 1) * H::VALUE;
-    const uint32_t b = space + H::B + (chunk & 1) * H::KEY;
+    const uint8_t* const stage = smem + (chunk & 1) * H::STAGE;
+    const uint32_t b = smem_addr(stage) + H::B, x = smem_addr(stage) + H::X;
+    const Times& time = *reinterpret_cast<const Times*>(stage + H::TIMES);
     async_proxy_fence();
     __syncthreads();
-    mbar_wait(barriers + (chunk & 1), chunk >> 1 & 1), mbar_wait(barriers + 2, chunk & 1);
-    uint32_t query[KEYS / 16][4];
-    float pairs[CHUNK / 8][4], y[H::NT][4];
-    load_queries(query, space + H::C, rows, lane);
+    if (threadIdx.x == 0 && chunks.more(from, 1)) request(chunk + 1, chunks.tile(chunk, 1));
+    mbar_wait(barriers + (chunk & 1), chunk >> 1 & 1);
+    uint32_t query[KEYS / 16][4], w[CHUNK / 16][4];
+    float pairs[CHUNK / 8][4], y[H::NT][4], d[2][H::NT][4];
+    Weighed weighed[2];
+    load_queries(query, smem_addr(stage) + H::C, rows, lane);
     product_fence();
     pair(pairs, query, b);
     product_commit();
-    read_state<H>(y, query, space + H::HIGH);
+    read_state<H>(y, query, space + H::STATE);
     product_commit();
-    if (more && threadIdx.x == 0) request_values(chunk + 1, chunks.tile(chunk, 1));
     product_wait<1>();
     pin(pairs);
-    uint32_t w[CHUNK / 16][4];
     weigh_pairs(w, pairs, time, rows + g, c);
     product_wait<0>();
     pin(y), pin(query);
-    const float since[2] = {time.since[rows + g], time.since[rows + g + 8]};
+    const float since[2] = {time.since[rows + g], time.since[rows + g + 8]}, decay = time.since[CHUNK - 1];
 #pragma unroll
     for (int t = 0; t < H::NT; t++)
 #pragma unroll
       for (int e = 0; e < 4; e++) y[t][e] *= since[e >> 1];
-    __syncthreads();
-    if (more && threadIdx.x == 0) request_queries(chunks.tile(chunk, 1));
     product_fence();
-    over_tokens<H>(y, w, smem_addr(x), true);
+    over_tokens<H>(y, w, x, true);
     product_commit();
-    float d[H::NT][4];
-    uint32_t high[CHUNK / 16][4], low[CHUNK / 16][4];
-    const float decay = time.since[CHUNK - 1];
-    auto grow = [&] {
+    auto grow = [&](int m) {
+      weighed[m].load(b + keys_at + m * 8 * PIECE, time, c);
       product_fence();
-      over_tokens<H>(d, low, smem_addr(x), false);
-      over_tokens<H>(d, high, smem_addr(x), true);
+      over_tokens<H>(d[m], weighed[m].low, x, false);
+      over_tokens<H>(d[m], weighed[m].high, x, true);
       product_commit();
     };
     auto fold = [&](int m) {
-      product_wait<0>();
-      pin(d), pin(high), pin(low);
+      pin(d[m]), pin(weighed[m].high), pin(weighed[m].low);
 #pragma unroll
       for (int t = 0; t < H::NT; t++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) state.s[m][t][e] = fmaf(decay, state.s[m][t][e], d[t][e]);
+        for (int e = 0; e < 4; e++) state.s[m][t][e] = fmaf(decay, state.s[m][t][e], d[m][t][e]);
     };
-    weigh_keys(high, low, b + keys_at, time, c);
-    grow();
+    grow(0);
+    __syncthreads();
     product_wait<1>();
     pin(w), pin(y);
     uint32_t packed[H::NT][2];
-    skipped<H>(packed, y, x + (rows + g) * 16 + c * 4, skip);
-    store_outputs<H>(packed, smem + H::LOW + rows * H::ROW, p.out, k.s.first + from + rows, column, chunks.end() - from - rows, lane);
+    skipped<H>(packed, y, stage + H::X + (rows + g) * 16 + c * 4, skip);
+    store_outputs<H>(packed, smem + H::STATE + rows * H::ROW, p.out, k.s.first + from + rows, column, chunks.end() - from - rows, lane);
+    grow(1);
+    product_wait<1>();
     fold(0);
-    weigh_keys(high, low, b + keys_at + 8 * PIECE, time, c);
-    grow();
+    product_wait<0>();
     fold(1);
     __syncthreads();
     state.publish(published);
@@ -323,7 +320,7 @@ __device__ void norm(const Mamba2& p) {
       const uint32_t v[4] = {values[i].x, values[i].y, values[i].z, values[i].w}, gate[4] = {gates[i].x, gates[i].y, gates[i].z, gates[i].w};
 #pragma unroll
       for (int e = 0; e < 4; e++) {
-        y[i][2 * e] = bf_lo(v[e]) * quick_silu(bf_lo(gate[e])), y[i][2 * e + 1] = bf_hi(v[e]) * quick_silu(bf_hi(gate[e]));
+        y[i][2 * e] = bf_lo(v[e]) * scan_silu(bf_lo(gate[e])), y[i][2 * e + 1] = bf_hi(v[e]) * scan_silu(bf_hi(gate[e]));
         sum = fmaf(y[i][2 * e], y[i][2 * e], fmaf(y[i][2 * e + 1], y[i][2 * e + 1], sum));
       }
     }

@@ -71,6 +71,7 @@ __device__ __forceinline__ uint32_t saturated(float x, float y) {
 GROUP_PRODUCT(bf16, 64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 GROUP_PRODUCT(bf16, 80, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
 GROUP_PRODUCT(f16, 64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+GROUP_PRODUCT(f16, 80, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
 GROUP_PRODUCT(f16, 128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 #undef GROUP_PRODUCT
 
