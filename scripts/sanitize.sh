@@ -63,7 +63,7 @@ pieces() {
 	done
 	[ "$FAMILIES" = . ] || return
 	for tool in "$@"; do
-		printf "$tool products %s\n" 'TestNarrowBits/(64|128)_.(77|209)'
+		printf "$tool products %s\n" 'TestNarrowBits/(64|128)_.(77|209)' 'TestWideBits/(112_1|176_4)_64'
 		if [ "$tool" = racecheck ]; then
 			printf 'racecheck mixed %s\n' nemotron-moe/chunks qwen35-dense-tied-mtp/{chunks,drafts}
 		else

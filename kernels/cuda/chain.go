@@ -54,7 +54,8 @@ type chainKernels struct {
 // link is a product of a run and how it is cut.
 type link struct {
 	p            kernels.Linear
-	rows, splits int // of a tile; blocks that share its columns
+	rows, splits int         // of a tile; blocks that share its columns
+	wide         *wideKernel // of more than chainTokens rows
 }
 
 func (k *chainKernels) load(l *loader) {
@@ -116,7 +117,10 @@ func (o *ops) chain(p kernels.Linear) bool {
 // link is how the product runs behind those that wait.
 func (o *ops) link(p kernels.Linear) (l link, ok bool) {
 	k, w := &o.linear.chain, own(p.W)
-	if k.clusters == 0 || p.X.Rows == 0 || p.X.Rows > chainTokens || w.dtype != kernels.BF16 || p.X.DType != kernels.BF16 || p.Y.DType != kernels.BF16 || w.stride%16 != 0 {
+	if p.X.Rows > chainTokens {
+		return o.wideLink(p)
+	}
+	if k.clusters == 0 || p.X.Rows == 0 || w.dtype != kernels.BF16 || p.X.DType != kernels.BF16 || p.Y.DType != kernels.BF16 || w.stride%16 != 0 {
 		return l, false
 	}
 	x := p.X
@@ -148,7 +152,12 @@ func (o *ops) flush() {
 	k, name := &o.linear.chain, o.current
 	list := k.waiting[:k.count]
 	k.count = 0
-	if len(list) > 1 && together(list) {
+	switch {
+	case len(list) > 0 && list[0].wide != nil:
+		o.wides(list)
+		o.current = name
+		return
+	case len(list) > 1 && together(list):
 		o.links(list)
 		return
 	}

@@ -55,7 +55,7 @@ func TestChainRefuses(t *testing.T) {
 		{name: "down", n: hidden, k: hidden - 8, add: true},
 		{name: "in", n: 64*chainBlocks*k.clusters - 31, k: hidden, norm: true},
 	}
-	run := r.chainOf(layer, 2)
+	run := r.chainOf(layer, chainTokens, 2)
 	got, want := run(17, oneLaunch), run(17, oneByOne)
 	for i, l := range layer {
 		r.chainNear(l, got[i], want[i])
@@ -80,13 +80,13 @@ func TestChainsBeside(t *testing.T) {
 	beside.Wait()
 }
 
-// chainOf gives what the products of a layer leave for the first m of chainTokens tokens; in the end the last so many wait
-// to run together.
-func (r *rig) chainOf(layer []layerProduct, waiting int) func(m int, how chainWay) [][]uint16 {
+// chainOf gives what the products of a layer leave for the first m of so many tokens; in the end the last so many wait to run
+// together.
+func (r *rig) chainOf(layer []layerProduct, tokens, waiting int) func(m int, how chainWay) [][]uint16 {
 	r.Helper()
 	weights := make([]kernels.Weight, len(layer))
 	for i, l := range layer {
-		w := r.pack(l.name, l.wide(), l.k, bytesOf(r.bf16s(l.wide()*l.k, 1/math.Sqrt(float64(l.k)))))
+		w := r.pack(l.name, l.wide(), l.k, bytesOf(r.repeated(l.wide()*l.k, 1/math.Sqrt(float64(l.k)))))
 		r.Cleanup(func() { r.dev.Free(own(w).buf) })
 		weights[i] = w
 	}
@@ -94,16 +94,26 @@ func (r *rig) chainOf(layer []layerProduct, waiting int) func(m int, how chainWa
 	for i := range factors {
 		factors[i] = 0.5 + r.rng.Float32()
 	}
-	x, y := r.bf16s(chainTokens*layer[0].k, 1), r.bf16s(chainTokens*layer[0].n, 1)
+	x, y := r.bf16s(tokens*layer[0].k, 1), r.bf16s(tokens*layer[0].n, 1)
 	return func(m int, how chainWay) [][]uint16 {
 		return r.chainRun(layer, weights, factors, x[:m*layer[0].k], y[:m*layer[0].n], m, waiting, how)
 	}
 }
 
+// repeated is bf16s of which many are the same, but not at the same columns.
+func (r *rig) repeated(n int, deviation float64) []uint16 {
+	some := r.bf16s(min(n, 1<<20+7), deviation)
+	v := make([]uint16, 0, n+len(some))
+	for len(v) < n {
+		v = append(v, some...)
+	}
+	return v[:n]
+}
+
 func (r *rig) chainBits(layer []layerProduct) {
 	r.Helper()
 	const most = chainTokens
-	run := r.chainOf(layer, len(layer))
+	run := r.chainOf(layer, most, len(layer))
 	whole := run(most, oneLaunch)
 	for i, want := range run(most, oneByOne) {
 		r.chainNear(layer[i], whole[i], want)

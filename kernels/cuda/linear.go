@@ -15,7 +15,7 @@ const skinnyRows = 64
 // streamedRows is the most rows that they are faster with than cuBLASLt.
 const streamedRows = 16
 
-// Products of more rows, if they do not run with others (chain.go), go to narrow tiles or to cuBLASLt.
+// Products of more rows, if they do not run with others (chain.go) or by wide tiles (wide.go), go to narrow tiles or to cuBLASLt.
 const (
 	ltWorkspace = 64 << 20
 	ltPlans     = 4096 // kept at most
@@ -33,6 +33,7 @@ type linearKernels struct {
 	skinny  [2]skinnyKernel  // by tokens: 32, 64
 	plain   driver.Function
 	narrow  narrowKernels
+	wide    wideKernels
 	chain   chainKernels
 
 	lt        *driver.Lt
@@ -52,6 +53,7 @@ func (k *linearKernels) load(l *loader) error {
 	l.open("stream")
 	k.streams = [2]streamKernels{l.streams(8, 6), l.streams(16, 4)}
 	k.narrow.load(l)
+	k.wide.load(l)
 	k.chain.load(l)
 	if l.dev.act != kernels.BF16 || l.dev.ownProducts {
 		return nil

@@ -92,10 +92,10 @@ func (r *rig) narrowRun(w *weight, x []uint16, m, stride int, add bool) []uint16
 	return got
 }
 
-// nearPlain compares y with the sums of the plain kernel.
-func (r *rig) nearPlain(w *weight, x, y []uint16, add bool) {
+// plainSums is the plain kernel's product of m rows of x, eight elements apart from each other.
+func (r *rig) plainSums(w *weight, x []uint16, m int) []float32 {
 	r.Helper()
-	o, m, n := r.dev.ops, len(y)/w.rows, w.rows
+	o, n := r.dev.ops, w.rows
 	xb, want := r.upload(bytesOf(x)), r.alloc(m*n*4)
 	defer r.dev.Free(xb)
 	defer r.dev.Free(want)
@@ -105,6 +105,14 @@ func (r *rig) nearPlain(w *weight, x, y []uint16, add bool) {
 			m: int32(m), n: int32(n), k: int32(w.cols), wtype: int32(w.dtype), xtype: int32(kernels.BF16), ytype: int32(kernels.F32)})
 		o.Download(bytesOf(list), want)
 	})
+	return list
+}
+
+// nearPlain compares y with the sums of the plain kernel.
+func (r *rig) nearPlain(w *weight, x, y []uint16, add bool) {
+	r.Helper()
+	n := w.rows
+	list := r.plainSums(w, x, len(y)/n)
 	var diff, size, worst float64
 	for i, v := range list {
 		sum := float64(v)

@@ -59,7 +59,7 @@ type productChain struct {
 	bytes   int
 }
 
-func (r *rig) products(layer []layerProduct, copies int) *productChain {
+func (r *rig) products(layer []layerProduct, tokens, copies int) *productChain {
 	c := &productChain{x: map[int]kernels.Buffer{}, normed: map[int]kernels.Buffer{}, norm: r.upload(bytesOf(ones(16384)))}
 	for range copies {
 		for _, l := range layer {
@@ -71,8 +71,8 @@ func (r *rig) products(layer []layerProduct, copies int) *productChain {
 			c.bytes += size
 			for _, cols := range []int{l.k, l.n, l.wide()} {
 				if _, ok := c.x[cols]; !ok {
-					c.x[cols], c.normed[cols] = r.alloc(chainTokens*cols*2), r.alloc(chainTokens*cols*2)
-					r.noise(c.x[cols], chainTokens*cols)
+					c.x[cols], c.normed[cols] = r.alloc(tokens*cols*2), r.alloc(tokens*cols*2)
+					r.noise(c.x[cols], tokens*cols)
 				}
 			}
 		}
@@ -146,7 +146,7 @@ func (r *rig) streamTimes(name string, layer []layerProduct) {
 		size += l.wide() * l.k * 2
 	}
 	copies := max(2, int(1e9)/size)
-	c := r.products(layer, copies)
+	c := r.products(layer, chainTokens, copies)
 	defer c.free(r)
 	fmt.Printf("%-15s", name)
 	for _, m := range []int{1, 8, 16, 32, 64} {
@@ -177,7 +177,7 @@ func TestStreamBits(t *testing.T) {
 }
 
 func (r *rig) streamBits(l layerProduct) {
-	c := r.products([]layerProduct{l}, 1)
+	c := r.products([]layerProduct{l}, chainTokens, 1)
 	defer c.free(r)
 	w := c.weights[0]
 	nv := make([]float32, l.k)

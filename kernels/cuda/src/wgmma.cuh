@@ -72,6 +72,10 @@ __device__ __forceinline__ void products(float (&d)[64], uint32_t a, uint32_t b,
 #define LIST72 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) "%70,%71"
 #define LIST76 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) "%70,%71,%72,%73,%74,%75"
 #define LIST80 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define LIST68 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60,%61,%62,%63,%64,%65,%66,%67"
+#define LIST88 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) "%80,%81,%82,%83,%84,%85,%86,%87"
+#define LIST96 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) "%90,%91,%92,%93,%94,%95"
+#define LIST112 ONES TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) "%110,%111"
 #define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define PRODUCTS(size, rows, ia, ib, iadd, ...)                                                                                      \
   __device__ __forceinline__ void products(float (&d)[size], uint32_t a, uint32_t b, int add) {                                      \
@@ -86,6 +90,10 @@ PRODUCTS(56, 112, "%56", "%57", "%58", THIRTY_TWO(d, 0), EIGHT(d, 32), EIGHT(d, 
 PRODUCTS(72, 144, "%72", "%73", "%74", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), EIGHT(d, 64))
 PRODUCTS(76, 152, "%76", "%77", "%78", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), EIGHT(d, 64), FOUR(d, 72))
 PRODUCTS(80, 160, "%80", "%81", "%82", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), EIGHT(d, 64), EIGHT(d, 72))
+PRODUCTS(68, 136, "%68", "%69", "%70", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), FOUR(d, 64))
+PRODUCTS(88, 176, "%88", "%89", "%90", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), EIGHT(d, 64), EIGHT(d, 72), EIGHT(d, 80))
+PRODUCTS(96, 192, "%96", "%97", "%98", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), THIRTY_TWO(d, 64))
+PRODUCTS(112, 224, "%112", "%113", "%114", THIRTY_TWO(d, 0), THIRTY_TWO(d, 32), THIRTY_TWO(d, 64), EIGHT(d, 96), EIGHT(d, 104))
 
 // d += a b, or d = a b without `add`: a in registers, pairs in the places of d's rows and 16 columns; b has 16 rows of 64,
 // 128 or 256 columns in shared memory.
