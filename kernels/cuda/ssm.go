@@ -204,12 +204,12 @@ func measured() choices {
 	return choices{
 		spread: 32,
 		mamba2: [3]table{
-			{{1, way{whole, 0}}, {4, way{whole, 1}}, {16, way{whole, 2}}, {0, way{apart, 1}}},
+			{{1, way{whole, 0}}, {4, way{whole, 1}}, {0, way{apart, 1}}},
 			{{1, way{apart, 0}}, {4, way{whole, 1}}, {0, way{apart, 1}}},
 			{{2, way{apart, 0}}, {0, way{apart, 1}}},
 		},
 		delta: [3]table{
-			{{4, way{whole, 0}}, {16, way{whole, 1}}, {0, way{whole, 2}}},
+			{{4, way{whole, 0}}, {48, way{whole, 1}}, {0, way{whole, 2}}},
 			{{8, way{whole, 0}}, {48, way{whole, 1}}, {0, way{whole, 2}}},
 			{{2, way{whole, 0}}, {0, way{whole, 1}}},
 		},
