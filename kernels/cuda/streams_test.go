@@ -59,6 +59,15 @@ type productChain struct {
 	bytes   int
 }
 
+// copiesOf is how many of a layer have weights of about so many bytes, two at least.
+func copiesOf(layer []layerProduct, bytes int) int {
+	size := 0
+	for _, l := range layer {
+		size += l.wide() * l.k * 2
+	}
+	return max(2, bytes/size)
+}
+
 func (r *rig) products(layer []layerProduct, tokens, copies int) *productChain {
 	c := &productChain{x: map[int]kernels.Buffer{}, normed: map[int]kernels.Buffer{}, norm: r.upload(bytesOf(ones(16384)))}
 	for range copies {
@@ -141,11 +150,7 @@ func TestStreamTimes(t *testing.T) {
 }
 
 func (r *rig) streamTimes(name string, layer []layerProduct) {
-	size := 0
-	for _, l := range layer {
-		size += l.wide() * l.k * 2
-	}
-	copies := max(2, int(1e9)/size)
+	copies := copiesOf(layer, 1e9)
 	c := r.products(layer, chainTokens, copies)
 	defer c.free(r)
 	fmt.Printf("%-15s", name)

@@ -183,11 +183,7 @@ func TestWideTimes(t *testing.T) {
 
 func (r *rig) wideTimes(name string, layer []layerProduct) {
 	r.Helper()
-	size := 0
-	for _, l := range layer {
-		size += l.wide() * l.k * 2
-	}
-	copies := max(2, int(6e8)/size)
+	copies := copiesOf(layer, 6e8)
 	c := r.products(layer, wideTokens, copies)
 	defer c.free(r)
 	fmt.Printf("%-15s apart / wide, us", name)
