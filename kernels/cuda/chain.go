@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"slices"
 	"unsafe"
 
 	"reprise/kernels"
@@ -12,12 +11,12 @@ import (
 
 // What src/chain.cu shares.
 const (
-	chainLinks   = 4           // products of a launch
-	chainBlocks  = 4           // of a cluster
-	chainRing    = 1024 + 2048 // bytes in front of the ring
-	chainStages  = 16          // at most
-	chainTokens  = 64          // at most
-	chainTiles   = 33          // that share columns, at most
+	chainLinks   = 4    // products of a launch
+	chainBlocks  = 4    // of a cluster
+	chainRing    = 1024 // bytes in front of the ring
+	chainStages  = 16   // at most
+	chainTokens  = 64   // at most
+	chainTiles   = 33   // that share columns, at most
 	chainThreads = 224
 	chainCounter = 4 * (chainLinks + 1)
 	chainSquares = chainTiles * chainTokens * 4
@@ -27,9 +26,9 @@ const (
 	chainBeside = 186 << 10
 	chainFew    = 16
 
-	// chainGated is the fewest rows with which runs that have gates and values were measured, and were faster than the same
-	// products apart; others always are.
-	chainGated = 9
+	// chainAhead is the bytes of weights that a block has on their way when blocks meet, in its ring and, with more than chainFew
+	// rows, beside it in the L2 cache.
+	chainAhead = 128 << 10
 )
 
 // Rows of the tiles of src/chain.cu: that a cluster shares, that one block has, and of gates and values.
@@ -87,6 +86,9 @@ func (k *chainKernels) cut(p kernels.Linear) (rows, splits int) {
 		if p.Whole() && fit(rows, k.clusters) && ceil(p.X.Cols, tileChunk) >= chainBlocks {
 			return rows, chainBlocks
 		}
+	}
+	if p.Add { // results of one block are rounded before they are stored
+		return 0, 0
 	}
 	for _, rows := range chainWhole {
 		if fit(rows, chainBlocks*k.clusters) {
@@ -157,7 +159,7 @@ func (o *ops) flush() {
 		o.wides(list)
 		o.current = name
 		return
-	case len(list) > 1 && together(list):
+	case len(list) > 1:
 		o.links(list)
 		return
 	}
@@ -165,12 +167,6 @@ func (o *ops) flush() {
 		o.single(list[i].p)
 	}
 	o.current = name
-}
-
-// together reports whether one launch was measured to be the faster way.
-func together(list []link) bool {
-	gated := func(l link) bool { return l.p.Activates() && l.p.Kind == kernels.SiLUMul }
-	return list[0].p.X.Rows >= chainGated || !slices.ContainsFunc(list, gated)
 }
 
 // linkParams is struct Link of src/chain.cu.
@@ -181,35 +177,50 @@ type linkParams struct {
 	n, rows, splits, chunks int32
 	act, added, even, tiles int32
 	width, eps              float32
-	_                       [48]byte
+	ahead                   int32
+	_                       [44]byte
 }
 
 // chainParams is struct Chain of src/chain.cu.
 type chainParams struct {
-	links                                  [chainLinks]linkParams
-	squares, counters                      uint64
-	count, m, stages, stage, weights, sums int32
-	_                                      [24]byte
+	links                   [chainLinks]linkParams
+	squares, counters       uint64
+	count, m, stages        int32
+	stage, weights, results int32
+	_                       [24]byte
 }
 
 var _ [384]struct{} = [unsafe.Sizeof(linkParams{})]struct{}{} // as in C++: TensorMap is aligned to 64
 var _ [1600]struct{} = [unsafe.Sizeof(chainParams{})]struct{}{}
 
-// sumStride is the floats of a token's sums in shared memory.
-func sumStride(rows int) int {
-	if rows%16 == 8 {
-		return rows
+// outputs is those of a tile.
+func (l *link) outputs() int {
+	if l.p.Activates() {
+		return l.rows / l.p.Kind.InWidth(1)
 	}
-	return rows + 8
+	return l.rows
+}
+
+// results is the bytes of shared memory that take a tile's results for so many tokens: sums by the block that adds them up and
+// those of the other blocks, or bf16 of one block.
+func (l *link) results(tokens int) int {
+	if l.splits > 1 {
+		stride := l.rows // floats of a token
+		if stride%16 == 0 {
+			stride += 8
+		}
+		return (2*chainBlocks - 1) * ceil(tokens, chainBlocks) * stride * 4
+	}
+	return tokens * (l.rows/8 | 1) * 16
 }
 
 // links runs products in one launch.
 func (o *ops) links(list []link) {
 	k, m := &o.linear.chain, list[0].p.X.Rows
 	p := chainParams{squares: addr(k.squares), counters: addr(k.counters), count: int32(len(list)), m: int32(m)}
-	rows, sums := 0, 0
+	rows, results := 0, 0
 	for i := range list {
-		rows, sums = max(rows, list[i].rows), max(sums, ceil(m, chainBlocks)*chainBlocks*sumStride(list[i].rows)*4)
+		rows, results = max(rows, list[i].rows), max(results, list[i].results(m))
 		p.links[i].set(&list[i])
 		if i > 0 && !list[i].p.NormW.Nil() {
 			p.links[i].follow(&p.links[i-1], &list[i])
@@ -219,10 +230,15 @@ func (o *ops) links(list []link) {
 	if m <= chainFew {
 		space = chainBeside
 	}
-	behind := max(sums, (chainTokens-slot)*tileRow) // the warpgroup reads chainTokens of the last slot too
+	behind := max(results, (chainTokens-slot)*tileRow) // the warpgroup reads chainTokens of the last slot too
 	stage := (rows + slot) * tileRow
 	stages := min(chainStages, (space-chainRing-behind)/stage)
-	p.stages, p.stage, p.weights, p.sums = int32(stages), int32(stage), int32(rows*tileRow), int32(chainRing+stages*stage)
+	p.stages, p.stage, p.weights, p.results = int32(stages), int32(stage), int32(rows*tileRow), int32(chainRing+stages*stage)
+	if m > chainFew {
+		for i := range list {
+			p.links[i].ahead = int32(max(0, chainAhead/(list[i].rows*tileRow)-stages))
+		}
+	}
 	c := line(k.clusters*chainBlocks, chainThreads)
 	c.Shared, c.Cluster, c.Aligned, c.Together = uint32(chainRing+stages*stage+behind), chainBlocks, true, true
 	launch(o, k.function, c, p)
@@ -236,15 +252,15 @@ func (q *linkParams) set(l *link) {
 		x = p.Normed
 	}
 	*q = linkParams{y: matOf(p.Y), n: int32(p.Y.Cols), rows: int32(l.rows), splits: int32(l.splits), chunks: int32(ceil(w.cols, tileChunk)), act: -1, added: flag(p.Add)}
-	box := l.rows
 	if p.Activates() {
 		q.act = int32(p.Kind)
-		if p.Kind == kernels.SiLUMul {
-			box /= 2
-		}
 	}
-	q.even = flag(p.Y.Stride%4 == 0 && p.Y.Buf.Addr%8 == 0)
-	must(q.w.Boxes(addr(w.buf), w.rows, w.cols, w.stride, box, tileChunk))
+	columns := 8
+	if l.splits > 1 {
+		columns = 4
+	}
+	q.even = flag(p.Y.Stride%columns == 0 && p.Y.Buf.Addr%uintptr(2*columns) == 0)
+	must(q.w.Boxes(addr(w.buf), w.rows, w.cols, w.stride, l.outputs(), tileChunk))
 	must(q.x.Boxes(addr(x.Buf), x.Rows, x.Cols, int64(x.Stride)*2, x.Rows, tileChunk))
 }
 

@@ -118,11 +118,7 @@ func (r *rig) chainBits(layer []layerProduct) {
 	for i, want := range run(most, oneByOne) {
 		r.chainNear(layer[i], whole[i], want)
 	}
-	tokens := []int{most, chainGated, 17, 33, 63}
-	if layer[1].act == kernels.ReLU2 {
-		tokens = append(tokens, 1, 3, 8)
-	}
-	for _, m := range tokens {
+	for _, m := range []int{most, 1, 3, 8, 9, 17, 33, 63} {
 		how := oneLaunch
 		if m == most {
 			how = oneGraph
