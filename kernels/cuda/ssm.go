@@ -204,7 +204,7 @@ func measured() choices {
 	return choices{
 		spread: 32,
 		mamba2: [3]table{
-			{{1, way{whole, 0}}, {4, way{whole, 1}}, {0, way{apart, 1}}},
+			{{1, way{whole, 0}}, {4, way{whole, 1}}, {8, way{whole, 2}}, {0, way{apart, 1}}},
 			{{1, way{apart, 0}}, {4, way{whole, 1}}, {0, way{apart, 1}}},
 			{{2, way{apart, 0}}, {0, way{apart, 1}}},
 		},

@@ -90,10 +90,12 @@ func (k *stepKernel) loadDelta(l *loader, tokens, window int) {
 
 // sizeDelta repeats the sizes of Config in src/delta_step.cuh and of LowConfig in src/delta_low.cuh.
 func (k *stepKernel) sizeDelta(window int) {
+	gates := window + 16
 	if k.format == kernels.StateF32 {
+		gates = 16
 		k.fresh += k.heads * stepKeys * 2 // z
 	}
-	k.size(window, stepKeys, 512, k.heads*(window+16)*4)
+	k.size(window, stepKeys, 512, k.heads*gates*4)
 	if k.format != kernels.StateF32 && k.rings != ringsNarrow {
 		side := window / 8 // of the solvers
 		k.second += k.heads * (side*(side+1)/2*256 + window*4)

@@ -50,7 +50,7 @@ func (k *mamba2Kernels) loadWhole(l *loader) {
 	l.open("mamba2_whole")
 	for i, dim := range [...]int{64, 80} {
 		for j, v := range [...]struct{ tokens, window int }{{1, 16}, {4, 32}, {8, 32}} {
-			k.whole[i][j] = [3]stepKernel{{heads: 1, warps: dim / 16, stages: 1}, {heads: 2, warps: 4, stages: 2}, {heads: 4, warps: 4, stages: 1}}
+			k.whole[i][j] = [3]stepKernel{{heads: 1, warps: dim / 16, stages: 1}, {heads: 2, warps: 4, stages: 2}, {heads: 4, warps: 4, stages: 2}}
 			for m := range k.whole[i][j] {
 				s := &k.whole[i][j][m]
 				s.fresh = keyBytes + s.heads*dim*2 // C and z

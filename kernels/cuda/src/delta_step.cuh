@@ -23,17 +23,16 @@ struct Config {
   static constexpr int THREADS = WARPS * 32;
   static constexpr int NT = T > 4 ? 2 : 1;  // query operands
   static constexpr int TPH = P / TILE_ROWS;
-  static constexpr int WPH = WARPS > HPC ? WARPS / HPC : 1;
-  static constexpr int HPW = HPC > WARPS ? HPC / WARPS : 1;
+  static constexpr int WPH = WARPS / HPC;  // warps a head
+  static constexpr int TILES = TPH / WPH;  // of a warp
   static constexpr int U_ROW = HPC * P * 2 + 16;
   // shared memory; what depends on the number of records comes last
   static constexpr int WORDS = 128;  // of scratch a warp
   static constexpr int SCRATCH = WARPS * RING;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
   static constexpr int BARS = SCRATCH + WARPS * 512;
-  static constexpr int GS = BARS + WARPS * STAGES * 8;  // log decays [HPC][W + 8], beta [HPC][8]
-  static constexpr int US = (GS + HPC * (W + 16) * 4 + 15) / 16 * 16;
-  static_assert(WARPS % HPC == 0 || HPC % WARPS == 0);
-  static_assert(W * HPC <= THREADS);
+  static constexpr int GS = BARS + WARPS * STAGES * 8;  // of new tokens: log decays [HPC][8], beta [HPC][8]
+  static constexpr int US = (GS + HPC * 16 * 4 + 15) / 16 * 16;
+  static_assert(WARPS % HPC == 0 && TPH % WPH == 0 && 8 * HPC <= THREADS);
 };
 
 __device__ __forceinline__ void clear_row(const Delta& p, int row, int from, int column, int columns) {
@@ -132,27 +131,21 @@ __device__ void step(const Delta& p) {
   const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], token0 = p.rows.first + row * T;
   const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
   const bool flush = h + n > p.state.window;
+  BlockConv<C::THREADS, Pieces<C>::COUNT, C::MIX ? C::T : 0, C::MIX ? C::SPAN : 1> conv = {ConvRow(p, row)};
 
-  // ---- start streaming
-  const int sub = warp % C::WPH;
-  const int whead0 = warp / C::WPH * C::HPW;
-  static_assert(C::TPH % C::WPH == 0);
-  constexpr int tiles_per_head = C::TPH / C::WPH;
-  const int tiles = C::HPW * tiles_per_head;
-  const int64_t first = ((int64_t)(head0 + whead0) * P + sub * TILE_ROWS) * KEYS;
+  // ---- the warp's part of the checkpoint
+  const int hd = warp / C::WPH, sub = warp % C::WPH;  // this warp's head and its share of its tiles
+  constexpr int tiles = C::TILES;
+  const int64_t first = ((int64_t)(head0 + hd) * P + sub * TILE_ROWS) * KEYS;  // element of the warp's first tile
   uint8_t* const stages = smem + warp * C::RING;
   uint64_t* const bars = reinterpret_cast<uint64_t*>(smem + C::BARS) + warp * STAGES;
-  auto tile_at = [&](int i) { return (i / tiles_per_head * P + i % tiles_per_head * C::WPH * TILE_ROWS) * KEYS; };
+  auto tile_at = [&](int i) { return i * C::WPH * TILE_ROWS * KEYS; };  // elements from `first`
   const float* const checkpoint = at<float>(p.state.block(src)) + first;
   auto request = [&](int i) {  // lane 0: tile i into its stage
     mbar_expect(bars + i % STAGES, TILE_BYTES);
     bulk_load(stages + i % STAGES * TILE_BYTES, checkpoint + tile_at(i), TILE_BYTES, bars + i % STAGES);
   };
-  if (lane == 0) {
-    for (int s = 0; s < STAGES; s++) mbar_init(bars + s, 1);
-    mbar_init_fence();
-    for (int s = 0; s < STAGES && s < tiles; s++) request(s);
-  }
+  if (lane == 0) open_barriers(bars, STAGES);
 
   // ---- records into shared memory
   const int capacity = p.state.records, origin_at = origin % capacity;
@@ -165,7 +158,7 @@ __device__ void step(const Delta& p) {
   uint8_t* const us = smem + C::US;                    // u of committed records, v of new tokens, later their outputs
   uint32_t* const keys = reinterpret_cast<uint32_t*>(us + (W + T) * C::U_ROW);
   float* const gs = reinterpret_cast<float*>(smem + C::GS);
-  float* const betas = gs + HPC * (W + 8);
+  float* const betas = gs + HPC * 8;
   constexpr int UP = HPC * P / 8;  // 16-byte pieces of one record's u
   constexpr int KP = (W * 16 + C::THREADS - 1) / C::THREADS, NP = (8 * 16 + C::THREADS - 1) / C::THREADS;
   // Not through L1: what is read before the wait must not bring in lines that the kernel in front is writing.
@@ -173,9 +166,10 @@ __device__ void step(const Delta& p) {
   static_assert(C::THREADS % UP == 0);
   const int u_i = threadIdx.x / UP, u_piece = threadIdx.x % UP;
   for (int i = u_i; i < h; i += C::THREADS / UP) cp_async16(us + i * C::U_ROW + u_piece * 16, ring_u + ring_at(i) * values + u_piece * 8);
-  const int g_i = threadIdx.x / HPC, g_hd = threadIdx.x % HPC;  // this thread's gates: record g_i, and new record g_i
-  float g_v[2], beta = 0.f;
-  if (g_i < h) g_v[0] = __ldcg(ring_g + ring_at(g_i) * vheads + g_hd);
+  const int g_i = (C::THREADS - 1 - threadIdx.x) / HPC, g_hd = threadIdx.x % HPC;  // this thread's gates, of new record g_i
+  float g_v = 0.f, beta = 0.f, decay_a = 0.f, dt_bias = 0.f;
+  if (C::MIX && g_i < n) decay_a = at<float>(p.decay_a)[head0 + g_hd], dt_bias = at<float>(p.dt_bias)[head0 + g_hd];
+  const float old_decay = lane < h ? __ldcg(ring_g + ring_at(lane) * vheads + hd) : 0.f;
   uint4 kv[KP], nv[NP];
 #pragma unroll
   for (int u = 0; u < KP; u++) {
@@ -186,35 +180,38 @@ __device__ void step(const Delta& p) {
   uint32_t* const plain = gates + T * HPC * P / 2;     // MIX: q and k of the new tokens
   const Pieces<C> pieces = {p, khead, head0};
   auto channel = [&](int i) { return pieces.channel(i); };
-  BlockConv<C::THREADS, Pieces<C>::COUNT, C::MIX ? C::T : 0, C::MIX ? C::SPAN : 1> conv = {ConvRow(p, row)};
   if constexpr (C::MIX)
     conv.load_old(p.state, p.conv_w, 0, p.conv(), channel);
   else
     load_gates<C>(p, gates, token0, n, head0);  // the convolution lies between this kernel and the product
+  if (lane == 0)  // behind all that is small: the first pass waits for it too
+    for (int s = 0; s < STAGES && s < tiles; s++) request(s);
   pdl_wait();
   pdl_trigger();
   if constexpr (C::MIX) {
     conv.load_new(p.qkv, channel);
     load_gates<C>(p, gates, token0, n, head0);
-    if (g_i < n) {
-      const int head = head0 + g_hd;
-      g_v[1] = log_decay(p, widen(row_of<bf16>(p.a, token0 + g_i)[head]), head);
-      beta = sigmoid(widen(row_of<bf16>(p.b, token0 + g_i)[head]));
-      conv.r.template record<float>(p.state, p.state.decay, g_i, vheads)[head] = g_v[1];
-    }
-    conv.finish([&](int i, int t, float(&y)[8], uint4 raw) { pieces.keep(conv.r, i, t, y, raw, blockIdx.x == 0, plain, keys, us); });
-  }
-  if constexpr (!C::MIX) {
+    if (g_i < n) g_v = widen(row_of<bf16>(p.a, token0 + g_i)[head0 + g_hd]), beta = widen(row_of<bf16>(p.b, token0 + g_i)[head0 + g_hd]);
+  } else {
     for (int i = u_i; i < n; i += C::THREADS / UP)
       cp_async16(us + (W + i) * C::U_ROW + u_piece * 16, at<__half>(p.value) + (local0 + i) * values + head0 * P + u_piece * 8);
     if (g_i < n) {
-      g_v[1] = __ldcg(ring_g + ring_at(h + g_i) * vheads + g_hd);
+      g_v = __ldcg(ring_g + ring_at(h + g_i) * vheads + g_hd);
       beta = __ldcg(at<float>(p.beta) + (local0 + g_i) * vheads + head0 + g_hd);
     }
 #pragma unroll
     for (int u = 0; u < NP; u++) {
       int idx = threadIdx.x + u * C::THREADS;
       if (idx >> 4 < n) nv[u] = key_piece(h + (idx >> 4), idx & 15);
+    }
+  }
+  Decays decays(old_decay, lane);
+  const float gamma = expf(decays.total), fold_w = lane < h ? expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
+  if constexpr (C::MIX) {
+    conv.finish([&](int i, int t, float(&y)[8], uint4 raw) { pieces.keep(conv.r, i, t, y, raw, blockIdx.x == 0, plain, keys, us); });
+    if (g_i < n) {
+      g_v = decay_a * softplus(g_v + dt_bias), beta = sigmoid(beta);
+      conv.r.template record<float>(p.state, p.state.decay, g_i, vheads)[head0 + g_hd] = g_v;
     }
   }
   // queries as fragments: lane (g, c) holds columns 16i+4c..+3 of query g
@@ -247,9 +244,7 @@ __device__ void step(const Delta& p) {
       int idx = threadIdx.x + u * C::THREADS;
       if (idx >> 4 < n) store_key_piece(keys, W + (idx >> 4), idx & 15, nv[u]);
     }
-  if (g_i < h) gs[g_hd * (W + 8) + g_i] = g_v[0];
-  if (g_i < 8) betas[g_hd * 8 + g_i] = beta;
-  if (g_i < n) gs[g_hd * (W + 8) + W + g_i] = g_v[1];
+  if (g_i < 8) gs[g_hd * 8 + g_i] = g_v, betas[g_hd * 8 + g_i] = beta;
   cp_async_wait_all();
   __syncthreads();
   auto plain_row = [&](bool is_q) { return plain + ((is_q ? 0 : T) + t_row) * KEY_WORDS; };
@@ -257,11 +252,8 @@ __device__ void step(const Delta& p) {
     load_queries([&](bool is_q) { return reinterpret_cast<const bf16*>(plain_row(is_q)); },
                  [](const bf16* v) { return *reinterpret_cast<const uint2*>(v); });
 
-  // ---- inner products of new queries and keys with all records, once for all heads of the warp
-  float gt[MT][4];
-  int key_rows[MT];
-  query_key_rows<W>(key_rows, lane, rows);
-  query_key<NT, MT>(gt, q, keys, lane, key_rows);
+  float fw[M][4];
+  spread_weights(fw, fold_w, lane);
   uint32_t key_lane[M];
 #pragma unroll
   for (int m = 0; m < M; m++) key_lane[m] = key_address<W>(keys, lane, m, rows);
@@ -275,17 +267,17 @@ __device__ void step(const Delta& p) {
   const bool out_is_o = NT == 2 ? out_line >= 8 : out_line >= 4, out_counts = out_t < n && out_line < 8 * NT;
   __half* const out_u = ring_u + (int64_t)ring_at(h + out_t) * values + (lane & 1) * 8;
   const int out_o = (W + out_t) * C::U_ROW + (lane & 1) * 16;
-  int it = 0;
-  for (int hw = 0; hw < C::HPW; hw++) {
-    const int hd = whead0 + hw;
-    const Decays decays(lane < h ? gs[hd * (W + 8) + lane] : 0.f, lane < n ? gs[hd * (W + 8) + W + lane] : 0.f, lane);
+  // ---- weights, made behind the first pass, which gives way to the next tile
+  uint32_t wc[NT][M][2][2];  // of committed records: [operand][16 records][fp16 term][B register]
+  uint32_t wq[2][2], mi[2][2];
+  float decay[NT][2];  // of the checkpoint for this lane's output columns 2c, 2c+1 of each operand
+  auto make_weights = [&] {
+    float gt[MT][4];  // inner products of new queries and keys with all records
+    int key_rows[MT];
+    query_key_rows<W>(key_rows, lane, rows);
+    query_key<NT, MT>(gt, q, keys, lane, key_rows);
+    decays.extend(lane < n ? gs[hd * 8 + lane] : 0.f, lane);
     const float e_until = expf(decays.until), until_query = __shfl_sync(~0u, decays.until, t_row), e_query = __shfl_sync(~0u, e_until, t_row);
-    const float gamma = expf(decays.total);
-    const float fold_w = lane < h ? expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
-    float fw[M][4];
-    spread_weights(fw, fold_w, lane);
-    // ---- weights of committed records: [operand][16 records][fp16 term][B register]
-    uint32_t wc[NT][M][2][2];
 #pragma unroll
     for (int m = 0; m < MT - 1; m++) {
       float dec[2];
@@ -297,8 +289,6 @@ __device__ void step(const Delta& p) {
         split2_f16(gt[m][o * 2] * dec[0] * f, gt[m][o * 2 + 1] * dec[1] * f, wc[o][m >> 1][0][m & 1], wc[o][m >> 1][1][m & 1]);
       }
     }
-    uint32_t wq[2][2];
-    __syncwarp();  // scratch free (output staging of the previous head)
     couple_new<NT>(coup, wq, gt[MT - 1], decays, until_query, t_row, row_is_q, counts, scale, c);
     inv[lane] = inv[lane + 32] = 0.f;
     __syncwarp();
@@ -316,11 +306,8 @@ __device__ void step(const Delta& p) {
       }
     }
     __syncwarp();
-    uint32_t mi[2][2];
     load_inverse(mi, inv, g, c);
     __syncwarp();
-    // decay of the checkpoint for this lane's output columns 2c, 2c+1 of each operand
-    float decay[NT][2];
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       int column = 2 * c + e, t = NT == 2 ? column : column & 3;
@@ -330,83 +317,82 @@ __device__ void step(const Delta& p) {
         decay[o][e] = d * ((NT == 2 ? o == 1 : c >= 2) ? scale : 1.f);
       }
     }
+  };
 
-    for (int tt = 0; tt < tiles_per_head; tt++, it++) {
-      const int tile = sub + tt * C::WPH;
-      uint8_t* const data = stages + it % STAGES * TILE_BYTES;
-      mbar_wait(bars + it % STAGES, it / STAGES & 1);
-      uint8_t* const tile_us = us + (hd * P + tile * TILE_ROWS) * 2;
-      uint32_t u[M][4];
+#pragma unroll 1
+  for (int it = 0; it < tiles; it++) {
+    const int tile = sub + it * C::WPH;
+    uint8_t* const data = stages + it % STAGES * TILE_BYTES;
+    mbar_wait(bars + it % STAGES, it / STAGES & 1);
+    uint8_t* const tile_us = us + (hd * P + tile * TILE_ROWS) * 2;
+    uint32_t u[M][4];  // corrections of committed records
+    auto load_u = [&] {
 #pragma unroll
       for (int m = 0; m < M; m++) {
         u[m][0] = u[m][1] = u[m][2] = u[m][3] = 0;
         if (m * 16 < h) ldmatrix_x4_trans(u[m], value_address<W>(tile_us, C::U_ROW, lane, m, rows));
       }
-      float acc[NT][4];
-      const bool refill = it + STAGES < tiles;
-      uint32_t wv[M][3][4];
-      if (flush) {
-        const int64_t line = (int64_t)(head0 + hd) * P + tile * TILE_ROWS;
+    };
+    float acc[NT][4];
+    uint32_t wv[M][3][4];
+    if (flush) {
+      load_u();
 #pragma unroll
-        for (int m = 0; m < M; m++)
+      for (int m = 0; m < M; m++)
 #pragma unroll
-          for (int r = 0; r < 4; r++) {  // weighted corrections
-            const float2 v = unpack_f16(u[m][r]);
-            split3_bf16(v.x * fw[m][(r >> 1) * 2], v.y * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
-          }
-        tile_pass<NT, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
-        async_proxy_fence();
-        __syncwarp();
-        if (lane == 0) bulk_store(at<float>(p.state.block(dst)) + line * KEYS, data, TILE_BYTES);
-      } else {
-        tile_pass<NT, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
-        __syncwarp();
-        if (lane == 0 && refill) request(it + STAGES);
-      }
-      // ---- committed records
-      add_records(acc, decay, u, wc, h);
-      // ---- residuals r = v - (known part) of the key columns; element e: row g + 8 (e >> 1), column 2c + (e & 1)
-      uint32_t v[2];
-      ldmatrix_x2_trans(v, fresh_address<W>(tile_us, C::U_ROW, lane, rows));
-      const float2 v0 = unpack_f16(v[0]), v1 = unpack_f16(v[1]);
-      const float r[4] = {2 * c < n ? v0.x - acc[0][0] : 0.f, 2 * c + 1 < n ? v0.y - acc[0][1] : 0.f, 2 * c < n ? v1.x - acc[0][2] : 0.f,
-                          2 * c + 1 < n ? v1.y - acc[0][3] : 0.f};
-      // ---- corrections u = r inv, then outputs += u wq. A fragments: k-slot c = column 2c, k-slot c+4 = column 2c+1
-      float rh[4], un[4] = {0.f, 0.f, 0.f, 0.f};
+        for (int r = 0; r < 4; r++) {  // weighted corrections
+          const float2 v = unpack_f16(u[m][r]);
+          split3_bf16(v.x * fw[m][(r >> 1) * 2], v.y * fw[m][(r >> 1) * 2 + 1], wv[m][0][r], wv[m][1][r], wv[m][2][r]);
+        }
+      tile_pass<NT, M, true>(data, q, acc, lane, cut, at<float>(p.state.block(dst)) + first + tile_at(it), gamma, wv, key_lane);
+    } else {
+      tile_pass<NT, M, false>(data, q, acc, lane, cut, nullptr, gamma, wv, key_lane);
+    }
+    __syncwarp();
+    if (lane == 0 && it + STAGES < tiles) request(it + STAGES);
+    if (it == 0) make_weights();
+    // ---- committed records
+    load_u();
+    add_records(acc, decay, u, wc, h);
+    // ---- residuals r = v - (known part) of the key columns; element e: row g + 8 (e >> 1), column 2c + (e & 1)
+    uint32_t v[2];
+    ldmatrix_x2_trans(v, fresh_address<W>(tile_us, C::U_ROW, lane, rows));
+    const float2 v0 = unpack_f16(v[0]), v1 = unpack_f16(v[1]);
+    const float r[4] = {2 * c < n ? v0.x - acc[0][0] : 0.f, 2 * c + 1 < n ? v0.y - acc[0][1] : 0.f, 2 * c < n ? v1.x - acc[0][2] : 0.f,
+                        2 * c + 1 < n ? v1.y - acc[0][3] : 0.f};
+    // ---- corrections u = r inv, then outputs += u wq. A fragments: k-slot c = column 2c, k-slot c+4 = column 2c+1
+    float rh[4], un[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
-      for (int e = 0; e < 4; e++) rh[e] = tf32_hi(r[e]);
-      mma_tf32(un, bits(r[0] - rh[0]), bits(r[2] - rh[2]), bits(r[1] - rh[1]), bits(r[3] - rh[3]), mi[0][0], mi[0][1]);
-      mma_tf32(un, bits(rh[0]), bits(rh[2]), bits(rh[1]), bits(rh[3]), mi[1][0], mi[1][1]);
-      mma_tf32(un, bits(rh[0]), bits(rh[2]), bits(rh[1]), bits(rh[3]), mi[0][0], mi[0][1]);
-      // what the record holds is what is used
-      const uint32_t u01 = pack_f16(saturate_f16(un[0]), saturate_f16(un[1])), u23 = pack_f16(saturate_f16(un[2]), saturate_f16(un[3]));
-      const float2 x01 = unpack_f16(u01), x23 = unpack_f16(u23);
-      float(&out)[4] = acc[NT - 1];
-      mma_tf32(out, bits(x01.x), bits(x23.x), bits(x01.y), bits(x23.y), wq[1][0], wq[1][1]);
-      mma_tf32(out, bits(x01.x), bits(x23.x), bits(x01.y), bits(x23.y), wq[0][0], wq[0][1]);
-      // ---- store u, keep o: 16-bit rows of 16 values through the staging buffer; one operand: rows 0..3 u, 4..7 o
-      const uint32_t stage_addr = smem_addr(coup) + (lane & 7) * 32 + (lane >> 3 & 1) * 16;
-      const uint32_t o01 = pack_bf16(out[0], out[1]), o23 = pack_bf16(out[2], out[3]);
-      __syncwarp();
-      if constexpr (NT == 1) {
-        stmatrix_x2_trans(stage_addr, c < 2 ? u01 : o01, c < 2 ? u23 : o23);
-      } else {
-        stmatrix_x2_trans(stage_addr, u01, u23);
-        stmatrix_x2_trans(stage_addr + 256, o01, o23);
-      }
-      __syncwarp();
-      if (out_counts) {
-        uint4 v = *reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(coup) + lane * 16);
-        if (out_is_o)  // in the place of v, for the norm
-          *reinterpret_cast<uint4*>(tile_us + out_o) = v;
-        else
-          *reinterpret_cast<uint4*>(out_u + hd * P + tile * TILE_ROWS) = v;
-      }
-      if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + STAGES);  // the store has had the time of the outputs
+    for (int e = 0; e < 4; e++) rh[e] = tf32_hi(r[e]);
+    mma_tf32(un, bits(r[0] - rh[0]), bits(r[2] - rh[2]), bits(r[1] - rh[1]), bits(r[3] - rh[3]), mi[0][0], mi[0][1]);
+    mma_tf32(un, bits(rh[0]), bits(rh[2]), bits(rh[1]), bits(rh[3]), mi[1][0], mi[1][1]);
+    mma_tf32(un, bits(rh[0]), bits(rh[2]), bits(rh[1]), bits(rh[3]), mi[0][0], mi[0][1]);
+    // what the record holds is what is used
+    const uint32_t u01 = pack_f16(saturate_f16(un[0]), saturate_f16(un[1])), u23 = pack_f16(saturate_f16(un[2]), saturate_f16(un[3]));
+    const float2 x01 = unpack_f16(u01), x23 = unpack_f16(u23);
+    float(&out)[4] = acc[NT - 1];
+    mma_tf32(out, bits(x01.x), bits(x23.x), bits(x01.y), bits(x23.y), wq[1][0], wq[1][1]);
+    mma_tf32(out, bits(x01.x), bits(x23.x), bits(x01.y), bits(x23.y), wq[0][0], wq[0][1]);
+    // ---- store u, keep o: 16-bit rows of 16 values through the staging buffer; one operand: rows 0..3 u, 4..7 o
+    const uint32_t stage_addr = smem_addr(coup) + (lane & 7) * 32 + (lane >> 3 & 1) * 16;
+    const uint32_t o01 = pack_bf16(out[0], out[1]), o23 = pack_bf16(out[2], out[3]);
+    __syncwarp();
+    if constexpr (NT == 1) {
+      stmatrix_x2_trans(stage_addr, c < 2 ? u01 : o01, c < 2 ? u23 : o23);
+    } else {
+      stmatrix_x2_trans(stage_addr, u01, u23);
+      stmatrix_x2_trans(stage_addr + 256, o01, o23);
+    }
+    __syncwarp();
+    if (out_counts) {
+      uint4 v = *reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(coup) + lane * 16);
+      if (out_is_o)  // in the place of v, for the norm
+        *reinterpret_cast<uint4*>(tile_us + out_o) = v;
+      else
+        *reinterpret_cast<uint4*>(out_u + hd * P + tile * TILE_ROWS) = v;
     }
   }
   block_norm<C>(p, us, gates, token0, n, head0);
-  if (flush && lane == 0) bulk_store_wait();
 }
 
 }  // namespace delta

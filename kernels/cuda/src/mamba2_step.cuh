@@ -97,8 +97,9 @@ __device__ void step(const Mamba2& p) {
   const int h = rows.h, origin = at<int>(p.cursors.origin)[slot];
   const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
   const bool flush = h + n > p.state.window;
+  BlockConv<C::THREADS, Pieces<C>::COUNT, C::T, C::SPAN> conv = {ConvRow(p, row)};
 
-  // ---- start streaming: every warp asks for its first tiles
+  // ---- the warp's part of the checkpoint
   const int sub = warp % C::WPH;  // this warp's share of a head's tiles
   const int whead0 = warp / C::WPH * C::HPW;
   const int tiles_per_head = C::TPH % C::WPH == 0 ? C::TPH / C::WPH : (C::TPH - sub + C::WPH - 1) / C::WPH;
@@ -114,11 +115,7 @@ __device__ void step(const Mamba2& p) {
     mbar_expect(bars + i % STAGES, TILE_BYTES);
     bulk_load(stages + i % STAGES * TILE_BYTES, checkpoint + tile_at(i), TILE_BYTES, bars + i % STAGES);
   };
-  if (lane == 0) {
-    for (int s = 0; s < STAGES; s++) mbar_init(bars + s, 1);
-    mbar_init_fence();
-    for (int s = 0; s < STAGES && s < tiles; s++) request(s);
-  }
+  if (lane == 0) open_barriers(bars, STAGES);
 
   // ---- records into shared memory
   const int capacity = p.state.records, origin_at = origin % capacity;
@@ -158,8 +155,9 @@ __device__ void step(const Mamba2& p) {
   }
   const Pieces<C> pieces = {p, group, head0};
   auto channel = [&](int i) { return pieces.channel(i); };
-  BlockConv<C::THREADS, Pieces<C>::COUNT, C::T, C::SPAN> conv = {ConvRow(p, row)};
   if constexpr (C::MIX) conv.load_old(p.state, p.conv_w, p.conv_b, p.conv(), channel);
+  if (lane == 0)  // behind all that is small: the first pass waits for it too
+    for (int s = 0; s < STAGES && s < tiles; s++) request(s);
   pdl_wait();
   pdl_trigger();
   if constexpr (C::MIX) {
@@ -266,15 +264,12 @@ __device__ void step(const Mamba2& p) {
       if (flush) {
         weigh_records(wv, x, fw);
         const int64_t line = (int64_t)(head0 + hd) * P + tile * TILE_ROWS;
-        tile_pass<1, M, true>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
-        async_proxy_fence();
-        __syncwarp();
-        if (lane == 0) bulk_store(at<float>(p.state.block(dst)) + line * KEYS, data, TILE_BYTES);
+        tile_pass<1, M, true>(data, q, acc, lane, cut, at<float>(p.state.block(dst)) + line * KEYS, gamma, wv, key_lane);
       } else {
-        tile_pass<1, M, false>(reinterpret_cast<float*>(data), q, acc, lane, gamma, wv, key_lane, cut);
-        __syncwarp();
-        if (lane == 0 && refill) request(it + STAGES);
+        tile_pass<1, M, false>(data, q, acc, lane, cut, nullptr, gamma, wv, key_lane);
       }
+      __syncwarp();
+      if (lane == 0 && refill) request(it + STAGES);
       // ---- records' part of the outputs
       add_records(acc, decay, x, w, xn, wn, h);
       // ---- store: lane holds rows g, g+8, tokens 2c, 2c+1
@@ -288,11 +283,9 @@ __device__ void step(const Mamba2& p) {
                                  : reinterpret_cast<uint4*>(row_of<bf16>(p.out, p.rows.first + row * T + t) + head0 * P + column);
         *to = *reinterpret_cast<uint4*>(out + lane * 16);
       }
-      if (flush && lane == 0 && refill) bulk_store_wait_read(), request(it + STAGES);  // the store has had the time of the outputs
     }
   }
   if constexpr (C::MIX) block_norm<C>(p, xs, gates, reinterpret_cast<float*>(smem + C::SUMS), row, n, head0);
-  if (flush && lane == 0) bulk_store_wait();
 }
 
 }  // namespace mamba2

@@ -9,10 +9,10 @@
 #define KERNELS(T, W, SPAN, MINB)         \
   KERNEL(80, T, W, 1, 5, 1, SPAN, MINB)   \
   KERNEL(80, T, W, 2, 4, 2, SPAN, 2)      \
-  KERNEL(80, T, W, 4, 4, 1, SPAN, MINB)   \
+  KERNEL(80, T, W, 4, 4, 2, SPAN, 2)      \
   KERNEL(64, T, W, 1, 4, 1, SPAN, MINB)   \
   KERNEL(64, T, W, 2, 4, 2, SPAN, 2)      \
-  KERNEL(64, T, W, 4, 4, 1, SPAN, MINB)
+  KERNEL(64, T, W, 4, 4, 2, SPAN, 2)
 KERNELS(1, 16, 1, 3)
 KERNELS(4, 32, 2, 3)
 KERNELS(8, 32, 4, 2)

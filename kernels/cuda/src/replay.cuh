@@ -31,6 +31,14 @@ __device__ __forceinline__ void mbar_init(uint64_t* bar, int arrivals) {
 }
 __device__ __forceinline__ void mbar_end(uint64_t* bar) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(smem_addr(bar)) : "memory"); }
 __device__ __forceinline__ void mbar_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// One lane opens n barriers for an arrival each. A branch around less than a loop becomes a predicate of the instruction, and
+// the mark in front of it, which racecheck follows, then stays for all lanes.
+__device__ __forceinline__ void open_barriers(uint64_t* bars, int n) {
+  asm volatile("" : "+r"(n));
+#pragma unroll 1
+  for (int i = 0; i < n; i++) mbar_init(bars + i, 1);
+  mbar_init_fence();
+}
 __device__ __forceinline__ void mbar_expect(uint64_t* bar, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_addr(bar)), "r"(bytes) : "memory");
 }
@@ -67,6 +75,10 @@ __device__ __forceinline__ int load_now(uint64_t p, int i) {
   int v;
   asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(p + (int64_t)i * 4) : "memory");
   return v;
+}
+// Four elements of a state that nothing in the kernel reads any more: in any order with other loads and stores.
+__device__ __forceinline__ void store_state(float* p, float4 v) {
+  asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w));
 }
 // Four elements of a query; in program order, so that all are on their way before anything is waited for.
 __device__ __forceinline__ uint2 load_query(const bf16* p) {
@@ -204,16 +216,16 @@ __device__ __forceinline__ void spread_weights(float (&w)[M][4], float of_lane, 
     for (int e = 0; e < 4; e++) w[m][e] = __shfl_sync(~0u, of_lane, m * 16 + (e >> 1) * 8 + 2 * (lane & 3) + (e & 1));
 }
 
-// acc[n] = S Q[n]. With FOLD the tile becomes gamma S + sum_j wv_j k_j^T in place (wv: three bf16 terms of the weighted
+// acc[n] = S Q[n]. With FOLD the tile at `to` becomes gamma S + sum_j wv_j k_j^T (wv: three bf16 terms of the weighted
 // values as A fragments over 16 records; key_lane: this lane's ldmatrix address of chunk 0), M times 16 records.
-// cut: TF32_CUT that the compiler does not know; else it feeds S uncut, which a tensor core takes for the same, and moves every
-// element into place first.
+// What is stored is not read again: the tile may be loaded over as soon as it has been passed. cut: TF32_CUT that the compiler
+// does not know; else it feeds S uncut, which a tensor core takes for the same, and moves every element into place first.
 template <int NT, int M, bool FOLD>
-__device__ __forceinline__ void tile_pass(float* tile, const uint32_t (&q)[NT][16], float (&acc)[NT][4], int lane, float gamma,
-                                          const uint32_t (&wv)[M][3][4], const uint32_t (&key_lane)[M], uint32_t cut = TF32_CUT) {
+__device__ __forceinline__ void tile_pass(const uint8_t* tile, const uint32_t (&q)[NT][16], float (&acc)[NT][4], int lane, uint32_t cut,
+                                          float* to, float gamma, const uint32_t (&wv)[M][3][4], const uint32_t (&key_lane)[M]) {
   const int g = lane >> 2, c = lane & 3;
-  float4* row0 = reinterpret_cast<float4*>(tile + g * KEYS) + c;
-  float4* row1 = row0 + 8 * KEYS / 4;
+  const float4* const row0 = reinterpret_cast<const float4*>(tile) + g * KEYS / 4 + c;
+  const float4* const row1 = row0 + 8 * KEYS / 4;
   constexpr int CHAINS = NT == 1 ? 2 : 1;  // of each kind: an mma waits for the one before it in its chain
   float hi[CHAINS][NT][4], lo[CHAINS][NT][4];
 #pragma unroll
@@ -222,7 +234,7 @@ __device__ __forceinline__ void tile_pass(float* tile, const uint32_t (&q)[NT][1
     for (int e = 0; e < 4; e++) hi[0][n][e] = lo[0][n][e] = hi[CHAINS - 1][n][e] = lo[CHAINS - 1][n][e] = 0.f;
 #pragma unroll
   for (int i = 0; i < 8; i++) {
-    float4 s0 = row0[i * 4], s1 = row1[i * 4];
+    const float4 s0 = row0[i * 4], s1 = row1[i * 4];
     auto high = [&](float x) { return __uint_as_float(bits(x) & cut); };
     float4 h0 = make_float4(high(s0.x), high(s0.y), high(s0.z), high(s0.w));
     float4 h1 = make_float4(high(s1.x), high(s1.y), high(s1.z), high(s1.w));
@@ -238,7 +250,10 @@ __device__ __forceinline__ void tile_pass(float* tile, const uint32_t (&q)[NT][1
       mma_tf32(lo[CHAINS - 1][n], bits(l0.z), bits(l1.z), bits(l0.w), bits(l1.w), b2, b3);
     }
     if constexpr (FOLD) {
-      fold_chunk(row0[i * 4], row1[i * 4], s0, s1, gamma, gamma, wv, key_lane, i);
+      float4 r0, r1;
+      fold_chunk(r0, r1, s0, s1, gamma, gamma, wv, key_lane, i);
+      store_state(to + g * KEYS + (i * 4 + c) * 4, r0);
+      store_state(to + (g + 8) * KEYS + (i * 4 + c) * 4, r1);
     }
   }
 #pragma unroll
@@ -280,7 +295,9 @@ __device__ __forceinline__ void query_key_rows(int (&row)[W / 8 + 1], int lane, 
 //   until   sum over the new records up to and including `lane` (lanes 0..7)
 struct Decays {
   float after, total, until;
-  __device__ Decays(float old, float fresh, int lane) {
+  __device__ Decays(float old, float fresh, int lane) : Decays(old, lane) { extend(fresh, lane); }
+  // Without the new records, which come later.
+  __device__ Decays(float old, int lane) {
     float v = old;
 #pragma unroll
     for (int o = 1; o < 32; o *= 2) {
@@ -290,6 +307,8 @@ struct Decays {
     total = __shfl_sync(~0u, v, 0);
     after = __shfl_down_sync(~0u, v, 1);
     if (lane == 31) after = 0.f;
+  }
+  __device__ void extend(float fresh, int lane) {
     until = fresh;
 #pragma unroll
     for (int o = 1; o < 8; o *= 2) {
