@@ -80,10 +80,17 @@ func lowStages(f kernels.StateFormat) int {
 	return 2
 }
 
-// early is the blocks in front that take what flushes: about as many rows as flush in a step. row_of_block of src/flush_rows.cuh.
+// Steps from float32 have no more blocks in front than for so many flushes, which slow each other down side by side, and none
+// for more rows, whose last flushes are a small part of a launch.
+const earlyFlushes, earlyRows = 4, 64
+
+// early is the blocks in front that take what flushes: about as many rows as flush in a step. src/flush_rows.cuh.
 func (k *stepKernel) early(s kernels.State, rows, t int) int {
 	if k.format == kernels.StateF32 {
-		return 0
+		if rows > earlyRows {
+			return 0
+		}
+		return min(earlyFlushes, (rows*t+s.Window.L/2)/(s.Window.L+1))
 	}
 	return min(rows, ceil(rows*t, s.Window.L+1))
 }
@@ -186,7 +193,7 @@ func (t table) pick(rows int) way {
 }
 
 // fitting is the kernel of a list in the wanted blocks, or in smaller ones that divide a group's heads.
-func fitting(list *[3]stepKernel, blocks, headsPerGroup int) *stepKernel {
+func fitting(list *[2]stepKernel, blocks, headsPerGroup int) *stepKernel {
 	for headsPerGroup%list[blocks].heads != 0 {
 		blocks--
 	}
@@ -204,13 +211,13 @@ func measured() choices {
 	return choices{
 		spread: 32,
 		mamba2: [3]table{
-			{{1, way{whole, 0}}, {4, way{whole, 1}}, {8, way{whole, 2}}, {0, way{apart, 1}}},
-			{{1, way{apart, 0}}, {4, way{whole, 1}}, {0, way{apart, 1}}},
+			{{1, way{apart, 0}}, {4, way{whole, 0}}, {8, way{whole, 1}}, {0, way{apart, 1}}},
+			{{4, way{apart, 0}}, {0, way{apart, 1}}},
 			{{2, way{apart, 0}}, {0, way{apart, 1}}},
 		},
 		delta: [3]table{
-			{{4, way{whole, 0}}, {48, way{whole, 1}}, {0, way{whole, 2}}},
-			{{8, way{whole, 0}}, {48, way{whole, 1}}, {0, way{whole, 2}}},
+			{{1, way{whole, 1}}, {4, way{whole, 0}}, {0, way{whole, 1}}},
+			{{1, way{whole, 1}}, {8, way{whole, 0}}, {0, way{whole, 1}}},
 			{{2, way{whole, 0}}, {0, way{whole, 1}}},
 		},
 	}

@@ -7,37 +7,24 @@ import (
 	"reprise/kernels/cuda/driver"
 )
 
-// deltaKernels are those of src/delta.cu, delta_step.cu, delta_whole.cu and delta_low_*.cu.
+// deltaKernels are those of src/delta.cu, delta_convolve.cu, delta_whole.cu and delta_low_*.cu.
 type deltaKernels struct {
 	walk     driver.Function
 	convolve convKernels
-	whole    [3][2][3]stepKernel // the convolution too; as step
-	low      [3][2][5]stepKernel // as step, by format instead of blocks
-	step     [3][2][3]stepKernel // by tokens up to 1, 4 and 8, window 16 and 32, blocks
+	whole    [3][2][2]stepKernel // the convolution too; by tokens up to 1, 4 and 8, window 16 and 32, blocks
+	low      [3][2][5]stepKernel // the same, by format instead of blocks
 	one      [5]stepKernel       // of one token and windows up to 16 in one precision, with the convolution; by format
 	reads    stepKernel          // of one token and windows up to 16 in nvfp4: rows that do not flush,
 	flushes  stepKernel          // and the others
 }
 
 func (k *deltaKernels) load(l *loader) {
-	l.open("delta_step")
+	l.open("delta_convolve")
 	k.convolve.load(l, "delta")
-	for i, tokens := range [...]int{1, 4, 8} {
-		for j, window := range [...]int{16, 32} {
-			if tokens == 1 && window == 32 {
-				continue
-			}
-			k.step[i][j] = deltaShapes()
-			for m := range k.step[i][j] {
-				k.step[i][j][m].loadDelta(l, tokens, window)
-			}
-		}
-	}
-	k.step[0][1] = k.step[1][1]
 	l.open("delta_whole")
 	for _, v := range [...]struct{ class, tokens, window int }{{0, 1, 16}, {1, 4, 16}, {1, 4, 32}, {2, 8, 32}} {
 		list := &k.whole[v.class][windowClass(v.window)]
-		*list = deltaShapes()
+		*list = [2]stepKernel{{heads: 1, warps: 8, stages: 1}, {heads: 2, warps: 4, stages: 2}}
 		for m := range list {
 			s := &list[m]
 			s.fresh = 2 * keyBytes
@@ -47,11 +34,6 @@ func (k *deltaKernels) load(l *loader) {
 	}
 	k.whole[0][1], k.whole[2][0] = k.whole[1][1], k.whole[2][1]
 	k.loadLow(l)
-}
-
-// deltaShapes are the blocks of a list: for few rows, with two tiles in flight, with more blocks a processor.
-func deltaShapes() [3]stepKernel {
-	return [3]stepKernel{{heads: 1, warps: 8, stages: 1}, {heads: 2, warps: 4, stages: 2}, {heads: 2, warps: 4, stages: 1}}
 }
 
 func (k *deltaKernels) loadLow(l *loader) {
@@ -82,7 +64,7 @@ func (k *stepKernel) loadNamed(l *loader, name string) {
 	k.function = l.kernel("delta_"+name+"_"+k.name(1, 16), k.most())
 }
 
-// loadDelta finds the kernel.
+// loadDelta finds the kernel of a format.
 func (k *stepKernel) loadDelta(l *loader, tokens, window int) {
 	k.sizeDelta(window)
 	k.function = l.kernel("delta_step_"+k.name(tokens, window), k.most())
@@ -90,12 +72,12 @@ func (k *stepKernel) loadDelta(l *loader, tokens, window int) {
 
 // sizeDelta repeats the sizes of Config in src/delta_step.cuh and of LowConfig in src/delta_low.cuh.
 func (k *stepKernel) sizeDelta(window int) {
-	gates := window + 16
+	rest := k.heads * (window + 16) * 4
 	if k.format == kernels.StateF32 {
-		gates = 16
+		rest = k.heads*16*4 + stepKeys*4
 		k.fresh += k.heads * stepKeys * 2 // z
 	}
-	k.size(window, stepKeys, 512, k.heads*gates*4)
+	k.size(window, stepKeys, 512, rest)
 	if k.format != kernels.StateF32 && k.rings != ringsNarrow {
 		side := window / 8 // of the solvers
 		k.second += k.heads * (side*(side+1)/2*256 + window*4)
@@ -140,9 +122,9 @@ func (o *ops) DeltaStep(p kernels.Delta) {
 	switch {
 	case !fast:
 		o.deltaWalk(p, modeStep)
-	case full && o.ssm.choices.delta[tokenClass(p.Rows.T)].pick(p.Rows.Count).kernels == whole:
+	case full:
 		o.deltaWhole(p)
-	case full || !o.deltaOne(p):
+	case !o.deltaOne(p):
 		o.deltaStream(p)
 	}
 }
@@ -191,25 +173,22 @@ func (o *ops) deltaWalk(p kernels.Delta, mode int32) {
 	launch(o, o.ssm.delta.walk, grid(p.Dims.ValueHeads, p.Rows.Count, 1, walkBlock), deltaScanOf(p, mode))
 }
 
-// deltaWhole does a step in one kernel.
+// deltaWhole does a step from float32 in one kernel.
 func (o *ops) deltaWhole(p kernels.Delta) {
 	k, d, n, tokens := deltaOf(p, modeStep), p.Dims, p.Rows.Count, tokenClass(p.Rows.T)
 	perKey := d.ValueHeads / d.KeyHeads
 	s := fitting(&o.ssm.delta.whole[tokens][windowClass(p.State.Window.L)], o.ssm.choices.delta[tokens].pick(n).blocks, perKey)
 	k.row1, k.calm = int32(n), o.calmFor(p.State)
-	launch(o, s.function, s.config(p.State.Precision, perKey/s.heads, d.KeyHeads, n, p.Rows.T), k)
+	launch(o, s.function, s.config(p.State.Precision, perKey/s.heads, d.KeyHeads, n+s.early(p.State, n, p.Rows.T), p.Rows.T), k)
 	o.waited(p.State.Rings.Addr)
 }
 
-// deltaStream computes a step's outputs from checkpoints and records, with the gated norm.
+// deltaStream does a step from below float32: a convolution, then the outputs with the gated norm.
 func (o *ops) deltaStream(p kernels.Delta) {
 	d, m := p.Dims, &o.ssm.delta
 	k, perKey := deltaOf(p, modeStep), d.ValueHeads/d.KeyHeads
 	tokens, window := tokenClass(p.Rows.T), windowClass(p.State.Window.L)
-	s := fitting(&m.step[tokens][window], o.ssm.choices.delta[tokens].pick(p.Rows.Count).blocks, perKey)
-	if f := p.State.Precision.Read(); f != kernels.StateF32 {
-		s = &m.low[tokens][window][f]
-	}
+	s := &m.low[tokens][window][p.State.Precision.Read()]
 	query, value := d.Keys()*2, d.Values()*2
 	rowSlices(p.Rows.Count, p.Rows.T*(query+value+4*d.ValueHeads), func(from, to int) {
 		all := uint64((to - from) * p.Rows.T)

@@ -13,10 +13,10 @@ import (
 type mamba2Kernels struct {
 	walk, norm, normWide driver.Function
 	convolve             convKernels
-	step                 [2][2][3]stepKernel // by HeadDim 64 and 80, window 16 and 32, blocks
+	step                 [2][2][2]stepKernel // by HeadDim 64 and 80, window 16 and 32, blocks
 	low                  [2][2][5]stepKernel // the same, by format
 	dense                [5]stepKernel       // of one token, windows up to 16 and one precision, by format: more blocks a processor
-	whole                [2][3][3]stepKernel // in one kernel; by HeadDim, tokens up to 1, 4 and 8, blocks
+	whole                [2][2]stepKernel    // of one token and windows up to 16 in one kernel; by HeadDim, blocks
 }
 
 func (k *mamba2Kernels) load(l *loader) {
@@ -24,7 +24,7 @@ func (k *mamba2Kernels) load(l *loader) {
 	k.convolve.load(l, "mamba2")
 	for i, dim := range [...]int{64, 80} {
 		for j, window := range [...]int{16, 32} {
-			k.step[i][j] = mamba2Shapes(dim)
+			k.step[i][j] = [2]stepKernel{{heads: 1, warps: dim / 16, stages: 1}, {heads: 4, warps: 4, stages: 2}}
 			for m := range k.step[i][j] {
 				k.step[i][j][m].loadMamba2(l, dim, window)
 			}
@@ -32,11 +32,6 @@ func (k *mamba2Kernels) load(l *loader) {
 	}
 	k.loadLow(l)
 	k.loadWhole(l)
-}
-
-// mamba2Shapes are the blocks of a list: for few rows, with two tiles in flight, with more blocks a processor.
-func mamba2Shapes(dim int) [3]stepKernel {
-	return [3]stepKernel{{heads: 1, warps: dim / 16, stages: 1}, {heads: 4, warps: 4, stages: 2}, {heads: 4, warps: 4, stages: 1}}
 }
 
 // clusterHeads is the most heads of a group whose blocks fit a cluster; sumBytes the sums of squares of eight tokens of all of
@@ -49,15 +44,13 @@ const (
 func (k *mamba2Kernels) loadWhole(l *loader) {
 	l.open("mamba2_whole")
 	for i, dim := range [...]int{64, 80} {
-		for j, v := range [...]struct{ tokens, window int }{{1, 16}, {4, 32}, {8, 32}} {
-			k.whole[i][j] = [3]stepKernel{{heads: 1, warps: dim / 16, stages: 1}, {heads: 2, warps: 4, stages: 2}, {heads: 4, warps: 4, stages: 2}}
-			for m := range k.whole[i][j] {
-				s := &k.whole[i][j][m]
-				s.fresh = keyBytes + s.heads*dim*2 // C and z
-				s.size(v.window, dim, 256, s.heads*(v.window+10)*4)
-				s.shared += sumBytes
-				s.function = l.kernel(fmt.Sprintf("mamba2_whole_%d_%s", dim, s.name(v.tokens, v.window)), s.most())
-			}
+		k.whole[i] = [2]stepKernel{{heads: 2, warps: 4, stages: 2}, {heads: 4, warps: 4, stages: 2}}
+		for m := range k.whole[i] {
+			s := &k.whole[i][m]
+			s.fresh = keyBytes + s.heads*dim*2 // C and z
+			s.sizeMamba2(dim, 16)
+			s.shared += sumBytes
+			s.function = l.kernel(fmt.Sprintf("mamba2_whole_%d_%s", dim, s.name(1, 16)), s.most())
 		}
 	}
 }
@@ -182,12 +175,13 @@ func (o *ops) mamba2Walk(p kernels.Mamba2, mode int32) {
 	launch(o, o.ssm.mamba2.walk, grid(p.Dims.Heads, p.Rows.Count, 1, walkBlock), mamba2ScanOf(p, mode))
 }
 
-// mamba2Way is how a step is done: in one kernel only where a cluster of blocks can have a group's heads, for the norm.
+// mamba2Way is how a step is done: in one kernel only of one token, and where a cluster of blocks can have a group's heads, for
+// the norm.
 func (o *ops) mamba2Way(p kernels.Mamba2) way {
-	d, class := p.Dims, tokenClass(p.Rows.T)
-	w := o.ssm.choices.mamba2[class].pick(p.Rows.Count)
-	clusters := d.Heads/d.Groups <= clusterHeads && wide(d.Inner()/d.Groups, p.Z, p.Out) == 1 && p.NormW.Addr%16 == 0
-	if !clusters || p.State.Precision.Read() != kernels.StateF32 || class == 0 && p.State.Window.L > 16 {
+	d := p.Dims
+	w, perGroup := o.ssm.choices.mamba2[tokenClass(p.Rows.T)].pick(p.Rows.Count), d.Heads/d.Groups
+	clusters := perGroup <= clusterHeads && perGroup%2 == 0 && wide(d.Inner()/d.Groups, p.Z, p.Out) == 1 && p.NormW.Addr%16 == 0
+	if !clusters || p.Rows.T > 1 || p.State.Window.L > 16 || p.State.Precision.Read() != kernels.StateF32 {
 		w.kernels = apart
 	}
 	return w
@@ -202,7 +196,7 @@ func (o *ops) mamba2Stream(p kernels.Mamba2) {
 	perGroup := d.Heads / d.Groups
 	list := &m.step[dim][window]
 	if w.kernels == whole {
-		list = &m.whole[dim][tokenClass(p.Rows.T)]
+		list = &m.whole[dim]
 	}
 	s := fitting(list, w.blocks, perGroup)
 	if f := p.State.Precision.Read(); f != kernels.StateF32 {
@@ -224,16 +218,16 @@ func (o *ops) mamba2Launch(p kernels.Mamba2, s *stepKernel, w way) {
 	k.query = addr(o.ssm.scratch)
 	rowSlices(p.Rows.Count, p.Rows.T*d.Groups*d.State*2, func(from, to int) {
 		k.row0, k.row1, k.calm = int32(from), int32(to), o.calmFor(p.State)
-		if w.kernels != whole {
-			f, c, each := o.ssm.mamba2.convolve.pick(&o.ssm.choices, d.Conv()/8+d.Heads, to-from, p.Rows.T)
-			k.perBlock = each
-			launch(o, f, c, k)
-		}
-		c := s.config(p.State.Precision, blocks, d.Groups, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T)
 		if w.kernels == whole {
+			c := s.config(p.State.Precision, blocks, d.Groups, to-from, p.Rows.T)
 			c.Cluster = uint32(blocks)
+			launch(o, s.function, c, k)
+			return
 		}
-		launch(o, s.function, c, k)
+		f, c, each := o.ssm.mamba2.convolve.pick(&o.ssm.choices, d.Conv()/8+d.Heads, to-from, p.Rows.T)
+		k.perBlock = each
+		launch(o, f, c, k)
+		launch(o, s.function, s.config(p.State.Precision, blocks, d.Groups, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T), k)
 	})
 }
 

@@ -146,7 +146,7 @@ func releasedCases(short bool) []testcase {
 			list = append(list, testcase{fmt.Sprintf("%s %s L%d T%d", k.name, name, w.L, t), func(b *bench) { stepCase(b, k, w, t, phases) }})
 		}
 		for _, w := range []kernels.Window{{L: 16, T: 1}, {L: 16, T: 2}, {L: 16, T: 4}, {L: 16, T: 8}, {L: 32, T: 1}, {L: 32, T: 4}, {L: 32, T: 8}, {L: 48, T: 4}} {
-			if short && w.T == 1 {
+			if short && w.T == 1 && w.L > 16 {
 				continue
 			}
 			add("step", w, w.T, []int{0, 1, 7, w.L / 2, w.L/2 + 1, w.L - 1, w.L})

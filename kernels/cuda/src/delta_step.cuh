@@ -1,8 +1,8 @@
-// The step of a Gated DeltaNet layer with heads of 128 x 128 in bfloat16: corrections, outputs, flushes and the gated norm
-// in one kernel, behind a convolution that appends keys, decays and raw rows, or with it.
+// The step of a Gated DeltaNet layer with heads of 128 x 128 in bfloat16 in one kernel: convolution, corrections, outputs,
+// flushes and the gated norm.
 #pragma once
 #include "delta_convolve.cuh"
-#include "replay.cuh"
+#include "flush_rows.cuh"
 
 namespace delta {
 
@@ -12,12 +12,10 @@ namespace delta {
 // value rows of a head, so its inverse is formed once a head and applied to every tile as a tensor-core product.
 //
 // Query order inside an n = 8 operand: up to 4 tokens: k_0..k_3, q_0..q_3 (one operand); up to 8: k_0..k_7 | q_0..q_7 (two).
-// T_: most tokens a row. SPAN: 0, or the tokens that a thread convolves in a kernel that does it all (MIX): every block makes
-// its key head's q and k itself.
-template <int T_, int W_, int HPC_, int WARPS_, int STAGES_, int SPAN_ = 0>
+// T_: most tokens a row. SPAN: the tokens that a thread convolves; every block makes its key head's q and k itself.
+template <int T_, int W_, int HPC_, int WARPS_, int STAGES_, int SPAN_>
 struct Config {
   static constexpr int SPAN = SPAN_;
-  static constexpr bool MIX = SPAN > 0;
   static constexpr int RING = STAGES_ * TILE_BYTES;  // of a warp
   static constexpr int T = T_, W = W_, HPC = HPC_, WARPS = WARPS_, STAGES = STAGES_, P = KEYS;
   static constexpr int THREADS = WARPS * 32;
@@ -31,8 +29,9 @@ struct Config {
   static constexpr int SCRATCH = WARPS * RING;  // a warp: 8x8 couplings, 8x8 inverse; reused as output staging
   static constexpr int BARS = SCRATCH + WARPS * 512;
   static constexpr int GS = BARS + WARPS * STAGES * 8;  // of new tokens: log decays [HPC][8], beta [HPC][8]
-  static constexpr int US = (GS + HPC * 16 * 4 + 15) / 16 * 16;
-  static_assert(WARPS % HPC == 0 && TPH % WPH == 0 && 8 * HPC <= THREADS);
+  static constexpr int NORM = GS + HPC * 16 * 4;  // weights of the norm
+  static constexpr int US = (NORM + P * 4 + 15) / 16 * 16;
+  static_assert(WARPS % HPC == 0 && TPH % WPH == 0 && NORM % 16 == 0 && 8 * HPC <= THREADS && P / 4 <= THREADS);
 };
 
 __device__ __forceinline__ void clear_row(const Delta& p, int row, int from, int column, int columns) {
@@ -43,12 +42,13 @@ __device__ __forceinline__ void clear_row(const Delta& p, int row, int from, int
 
 // o / rms(o) w silu(z) of the block's heads; o lies in the new rows of us. A half warp has a head of a token.
 template <class C>
-__device__ __forceinline__ void block_norm(const Delta& p, const uint8_t* us, const uint32_t* gates, int token0, int n, int head0) {
+__device__ __forceinline__ void block_norm(const Delta& p, const uint8_t* us, const uint32_t* gates, const float* weights, int token0, int n,
+                                           int head0) {
   constexpr int HALVES = C::THREADS / 16, ROUNDS = (C::T * C::HPC + HALVES - 1) / HALVES;
   const int lane = threadIdx.x & 15;
-  float w[8];
-  load8(at<const float>(p.norm_w) + lane * 8, w);
   __syncthreads();
+  float w[8];
+  load8(weights + lane * 8, w);
 #pragma unroll
   for (int i = 0; i < ROUNDS; i++) {
     const int at = (threadIdx.x >> 4) + i * HALVES, t = at / C::HPC, hd = at % C::HPC;
@@ -116,22 +116,25 @@ __device__ void step(const Delta& p) {
   constexpr int P = C::P, HPC = C::HPC, W = C::W, STAGES = C::STAGES, NT = C::NT, M = W / 16, MT = W / 8 + 1;
   extern __shared__ __align__(128) uint8_t smem[];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
-  const int khead = blockIdx.y, row = p.row0 + blockIdx.z, T = p.rows.t;
+  const int khead = blockIdx.y, T = p.rows.t;
   const int vheads = p.value_heads, kheads = p.key_heads, values = p.values(), nkeys = p.keys();
   const int head0 = khead * (vheads / kheads) + blockIdx.x * HPC;
   // The cursors and committed records are older than the kernel in front: they may be read before the wait.
-  if (C::MIX && !p.calm) pdl_wait();
-  const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
+  if (!p.calm) pdl_wait();
+  const int row = row_from_last(p, lane);
+  if (row < 0) return pdl_wait();
+  const StepRow found(p, row, false);
+  const int n = found.n, slot = found.slot;
   if (n == 0) {
     pdl_wait();
     clear_row(p, row, 0, head0 * P, HPC * P);
     return;
   }
-  const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
-  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot], token0 = p.rows.first + row * T;
-  const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
-  const bool flush = h + n > p.state.window;
-  BlockConv<C::THREADS, Pieces<C>::COUNT, C::MIX ? C::T : 0, C::MIX ? C::SPAN : 1> conv = {ConvRow(p, row)};
+  if (has_first(p) && has_another(p, found, lane)) return pdl_wait();
+  const RecordRows<W> rows = {found.h, n};
+  const int h = rows.h, origin = found.origin, src = found.src, dst = found.dst, token0 = p.rows.first + row * T;
+  const bool flush = found.flushes(p.state);
+  BlockConv<C::THREADS, Pieces<C>::COUNT, C::T, C::SPAN> conv = {ConvRow(p, row)};
 
   // ---- the warp's part of the checkpoint
   const int hd = warp / C::WPH, sub = warp % C::WPH;  // this warp's head and its share of its tiles
@@ -154,103 +157,72 @@ __device__ void step(const Delta& p) {
   __half* const ring_u = reinterpret_cast<__half*>(slot_ring + p.state.x) + head0 * P;
   const bf16* const ring_k = reinterpret_cast<const bf16*>(slot_ring + p.state.b) + khead * KEYS;
   const float* const ring_g = reinterpret_cast<const float*>(slot_ring + p.state.decay) + head0;
-  const int64_t local0 = (int64_t)(row - p.row0) * T;  // the row's first token in scratch
   uint8_t* const us = smem + C::US;                    // u of committed records, v of new tokens, later their outputs
   uint32_t* const keys = reinterpret_cast<uint32_t*>(us + (W + T) * C::U_ROW);
   float* const gs = reinterpret_cast<float*>(smem + C::GS);
   float* const betas = gs + HPC * 8;
+  float* const norm = reinterpret_cast<float*>(smem + C::NORM);
   constexpr int UP = HPC * P / 8;  // 16-byte pieces of one record's u
-  constexpr int KP = (W * 16 + C::THREADS - 1) / C::THREADS, NP = (8 * 16 + C::THREADS - 1) / C::THREADS;
+  constexpr int KP = (W * 16 + C::THREADS - 1) / C::THREADS;
   // Not through L1: what is read before the wait must not bring in lines that the kernel in front is writing.
   auto key_piece = [&](int i, int piece) { return __ldcg(reinterpret_cast<const uint4*>(ring_k + ring_at(i) * nkeys + piece * 8)); };
   static_assert(C::THREADS % UP == 0);
   const int u_i = threadIdx.x / UP, u_piece = threadIdx.x % UP;
   for (int i = u_i; i < h; i += C::THREADS / UP) cp_async16(us + i * C::U_ROW + u_piece * 16, ring_u + ring_at(i) * values + u_piece * 8);
+  if (threadIdx.x < P / 4) cp_async16(norm + threadIdx.x * 4, at<float>(p.norm_w) + threadIdx.x * 4);
   const int g_i = (C::THREADS - 1 - threadIdx.x) / HPC, g_hd = threadIdx.x % HPC;  // this thread's gates, of new record g_i
   float g_v = 0.f, beta = 0.f, decay_a = 0.f, dt_bias = 0.f;
-  if (C::MIX && g_i < n) decay_a = at<float>(p.decay_a)[head0 + g_hd], dt_bias = at<float>(p.dt_bias)[head0 + g_hd];
+  if (g_i < n) decay_a = at<float>(p.decay_a)[head0 + g_hd], dt_bias = at<float>(p.dt_bias)[head0 + g_hd];
   const float old_decay = lane < h ? __ldcg(ring_g + ring_at(lane) * vheads + hd) : 0.f;
-  uint4 kv[KP], nv[NP];
+  uint4 kv[KP];
 #pragma unroll
   for (int u = 0; u < KP; u++) {
     int idx = threadIdx.x + u * C::THREADS;
     if (idx >> 4 < h) kv[u] = key_piece(idx >> 4, idx & 15);
   }
   uint32_t* const gates = keys + (W + T) * KEY_WORDS;  // z of the new tokens, [T][HPC * P]
-  uint32_t* const plain = gates + T * HPC * P / 2;     // MIX: q and k of the new tokens
+  uint32_t* const plain = gates + T * HPC * P / 2;     // q and k of the new tokens
   const Pieces<C> pieces = {p, khead, head0};
   auto channel = [&](int i) { return pieces.channel(i); };
-  if constexpr (C::MIX)
-    conv.load_old(p.state, p.conv_w, 0, p.conv(), channel);
-  else
-    load_gates<C>(p, gates, token0, n, head0);  // the convolution lies between this kernel and the product
+  conv.load_old(p.state, p.conv_w, 0, p.conv(), channel);
   if (lane == 0)  // behind all that is small: the first pass waits for it too
     for (int s = 0; s < STAGES && s < tiles; s++) request(s);
   pdl_wait();
   pdl_trigger();
-  if constexpr (C::MIX) {
-    conv.load_new(p.qkv, channel);
-    load_gates<C>(p, gates, token0, n, head0);
-    if (g_i < n) g_v = widen(row_of<bf16>(p.a, token0 + g_i)[head0 + g_hd]), beta = widen(row_of<bf16>(p.b, token0 + g_i)[head0 + g_hd]);
-  } else {
-    for (int i = u_i; i < n; i += C::THREADS / UP)
-      cp_async16(us + (W + i) * C::U_ROW + u_piece * 16, at<__half>(p.value) + (local0 + i) * values + head0 * P + u_piece * 8);
-    if (g_i < n) {
-      g_v = __ldcg(ring_g + ring_at(h + g_i) * vheads + g_hd);
-      beta = __ldcg(at<float>(p.beta) + (local0 + g_i) * vheads + head0 + g_hd);
-    }
-#pragma unroll
-    for (int u = 0; u < NP; u++) {
-      int idx = threadIdx.x + u * C::THREADS;
-      if (idx >> 4 < n) nv[u] = key_piece(h + (idx >> 4), idx & 15);
-    }
-  }
+  conv.load_new(p.qkv, channel);
+  load_gates<C>(p, gates, token0, n, head0);
+  if (g_i < n)
+    g_v = widen(row_of<bf16>(p.a, token0 + g_i)[head0 + g_hd]), beta = widen(row_of<bf16>(p.b, token0 + g_i)[head0 + g_hd]);
   Decays decays(old_decay, lane);
-  const float gamma = expf(decays.total), fold_w = lane < h ? expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
-  if constexpr (C::MIX) {
-    conv.finish([&](int i, int t, float(&y)[8], uint4 raw) { pieces.keep(conv.r, i, t, y, raw, blockIdx.x == 0, plain, keys, us); });
-    if (g_i < n) {
-      g_v = decay_a * softplus(g_v + dt_bias), beta = sigmoid(beta);
-      conv.r.template record<float>(p.state, p.state.decay, g_i, vheads)[head0 + g_hd] = g_v;
-    }
+  const float gamma = expf(decays.total);
+  const float fold_w = lane < h ? expf(decays.after) : 0.f;  // weight of record `lane` in the new checkpoint
+  conv.finish([&](int i, int t, float(&y)[8], uint4 raw) { pieces.keep(conv.r, i, t, y, raw, blockIdx.x == 0, plain, keys, us); });
+  if (g_i < n) {
+    g_v = decay_a * softplus(g_v + dt_bias), beta = sigmoid(beta);
+    conv.r.template record<float>(p.state, p.state.decay, g_i, vheads)[head0 + g_hd] = g_v;
   }
-  // queries as fragments: lane (g, c) holds columns 16i+4c..+3 of query g
-  const int t_row = NT == 2 ? g : g & 3;  // token of this lane's query
-  const bool row_is_q = NT == 1 && g >= 4, counts = t_row < n;
-  uint32_t q[NT][16];
-  auto load_queries = [&](auto vector, auto load) {  // vector(is_q): this lane's query
-#pragma unroll
-    for (int m = 0; m < NT; m++) {
-      const bf16* from = vector(NT == 2 ? m == 1 : g >= 4);
-#pragma unroll
-      for (int i = 0; i < 8; i++) {
-        uint2 v = make_uint2(0, 0);
-        if (counts) v = load(from + i * 16 + c * 4);
-        q[m][2 * i] = v.x, q[m][2 * i + 1] = v.y;
-      }
-    }
-  };
-  if constexpr (!C::MIX)
-    load_queries([&](bool is_q) { return is_q ? at<bf16>(p.query) + (local0 + t_row) * nkeys + khead * KEYS : ring_k + ring_at(min(h + t_row, capacity - 1)) * nkeys; },
-                 [](const bf16* v) { return load_query(v); });
 #pragma unroll
   for (int u = 0; u < KP; u++) {
     int idx = threadIdx.x + u * C::THREADS;
     if (idx >> 4 < h) store_key_piece(keys, idx >> 4, idx & 15, kv[u]);
   }
-  if constexpr (!C::MIX)
-#pragma unroll
-    for (int u = 0; u < NP; u++) {
-      int idx = threadIdx.x + u * C::THREADS;
-      if (idx >> 4 < n) store_key_piece(keys, W + (idx >> 4), idx & 15, nv[u]);
-    }
   if (g_i < 8) gs[g_hd * 8 + g_i] = g_v, betas[g_hd * 8 + g_i] = beta;
   cp_async_wait_all();
   __syncthreads();
-  auto plain_row = [&](bool is_q) { return plain + ((is_q ? 0 : T) + t_row) * KEY_WORDS; };
-  if constexpr (C::MIX)
-    load_queries([&](bool is_q) { return reinterpret_cast<const bf16*>(plain_row(is_q)); },
-                 [](const bf16* v) { return *reinterpret_cast<const uint2*>(v); });
+  // queries as fragments: lane (g, c) holds columns 16i+4c..+3 of query g
+  const int t_row = NT == 2 ? g : g & 3;  // token of this lane's query
+  const bool row_is_q = NT == 1 && g >= 4, counts = t_row < n;
+  uint32_t q[NT][16];
+#pragma unroll
+  for (int m = 0; m < NT; m++) {
+    const uint32_t* const from = plain + (((NT == 2 ? m == 1 : g >= 4) ? 0 : T) + t_row) * KEY_WORDS + c * 2;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      uint2 v = make_uint2(0, 0);
+      if (counts) v = *reinterpret_cast<const uint2*>(from + i * 8);
+      q[m][2 * i] = v.x, q[m][2 * i + 1] = v.y;
+    }
+  }
 
   float fw[M][4];
   spread_weights(fw, fold_w, lane);
@@ -392,7 +364,7 @@ __device__ void step(const Delta& p) {
         *reinterpret_cast<uint4*>(out_u + hd * P + tile * TILE_ROWS) = v;
     }
   }
-  block_norm<C>(p, us, gates, token0, n, head0);
+  block_norm<C>(p, us, gates, norm, token0, n, head0);
 }
 
 }  // namespace delta

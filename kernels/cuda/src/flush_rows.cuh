@@ -1,4 +1,4 @@
-// Which rows of a step from checkpoints below float32 a block takes: rows that flush take several times what the others do.
+// Which rows of a step a block takes: rows that flush take several times what the others do.
 #pragma once
 #include "replay_low.cuh"
 
@@ -83,6 +83,15 @@ template <class P>
 __device__ __forceinline__ int row_of_block(const P& p, int lane) {
   const int first = gridDim.z - (p.row1 - p.row0), own = (int)blockIdx.z - first;
   return own < 0 ? flushing_row(p, blockIdx.z, lane) : p.row0 + own;
+}
+// The same where first blocks are there for some of the flushes alone, or none: the others begin with the last row, so that
+// those flushes are the ones that would begin last.
+template <class P>
+__device__ __forceinline__ bool has_first(const P& p) { return (int)gridDim.z > p.row1 - p.row0; }
+template <class P>
+__device__ __forceinline__ int row_from_last(const P& p, int lane) {
+  const int first = gridDim.z - (p.row1 - p.row0), own = (int)blockIdx.z - first;
+  return own < 0 ? flushing_row(p, blockIdx.z, lane) : p.row1 - 1 - own;
 }
 // Whether another block has the row.
 template <class P>

@@ -12,13 +12,9 @@ extern "C" __global__ void __launch_bounds__(CONV_THREADS, 3) mamba2_convolve_4(
   }
 KERNEL(80, 16, 1, 5, 1, 3)
 KERNEL(80, 16, 4, 4, 2, 1)
-KERNEL(80, 16, 4, 4, 1, 4)
 KERNEL(80, 32, 1, 5, 1, 2)
 KERNEL(80, 32, 4, 4, 2, 1)
-KERNEL(80, 32, 4, 4, 1, 3)
 KERNEL(64, 16, 1, 4, 1, 3)
 KERNEL(64, 16, 4, 4, 2, 1)
-KERNEL(64, 16, 4, 4, 1, 4)
 KERNEL(64, 32, 1, 4, 1, 2)
 KERNEL(64, 32, 4, 4, 2, 1)
-KERNEL(64, 32, 4, 4, 1, 3)

@@ -1,8 +1,8 @@
 // The step of a Mamba-2 layer of State 128 in bfloat16: a convolution that appends the records, then the outputs and
 // flushes, then the gated norm (mamba2.cu); or all of it in one kernel (mamba2_whole.cuh).
 #pragma once
+#include "flush_rows.cuh"
 #include "mamba2_whole.cuh"
-#include "replay.cuh"
 
 namespace mamba2 {
 
@@ -82,21 +82,24 @@ __device__ void step(const Mamba2& p) {
   constexpr int P = C::P, HPC = C::HPC, W = C::W, STAGES = C::STAGES, M = W / 16, MT = W / 8 + 1;
   extern __shared__ __align__(128) uint8_t smem[];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
-  const int split = blockIdx.x, group = blockIdx.y, row = p.row0 + blockIdx.z, T = p.rows.t;
+  const int split = blockIdx.x, group = blockIdx.y, T = p.rows.t;
   const int per = p.heads / p.groups, head0 = group * per + split * HPC;  // first head of the block
   // The cursors and committed records are older than the kernel in front: they may be read before the wait.
   if (C::MIX && !p.calm) pdl_wait();
-  const int n = at<int>(p.rows.n)[row], slot = at<int>(p.rows.slot)[row];
+  const int row = C::MIX ? p.row0 + (int)blockIdx.z : row_from_last(p, lane);
+  if (row < 0) return pdl_wait();  // no launch may end before the one in front
+  const StepRow found(p, row, false);
+  const int n = found.n, slot = found.slot;
   if (n == 0) {
-    pdl_wait();  // no launch may end before the one in front
+    pdl_wait();
     if constexpr (C::MIX) clear_row<C>(p, row, 0, head0);
     return;
   }
+  if (!C::MIX && has_first(p) && has_another(p, found, lane)) return pdl_wait();
   if constexpr (C::MIX) cluster_started();
-  const RecordRows<W> rows = {at<int>(p.cursors.h)[slot], n};
-  const int h = rows.h, origin = at<int>(p.cursors.origin)[slot];
-  const int src = at<int>(p.cursors.src)[slot], dst = at<int>(p.cursors.dst)[slot];
-  const bool flush = h + n > p.state.window;
+  const RecordRows<W> rows = {found.h, n};
+  const int h = rows.h, origin = found.origin, src = found.src, dst = found.dst;
+  const bool flush = found.flushes(p.state);
   BlockConv<C::THREADS, Pieces<C>::COUNT, C::T, C::SPAN> conv = {ConvRow(p, row)};
 
   // ---- the warp's part of the checkpoint

@@ -6,14 +6,8 @@
   extern "C" __global__ void __launch_bounds__(WARPS * 32, MINB) mamba2_whole_##P##_##T##_##W##_##HPC##_##WARPS##_##STAGES(PARAMS(Mamba2, p)) { \
     mamba2::step<mamba2::Config<P, W, HPC, WARPS, STAGES, T, SPAN>>(p);                                                    \
   }
-#define KERNELS(T, W, SPAN, MINB)         \
-  KERNEL(80, T, W, 1, 5, 1, SPAN, MINB)   \
-  KERNEL(80, T, W, 2, 4, 2, SPAN, 2)      \
-  KERNEL(80, T, W, 4, 4, 2, SPAN, 2)      \
-  KERNEL(64, T, W, 1, 4, 1, SPAN, MINB)   \
-  KERNEL(64, T, W, 2, 4, 2, SPAN, 2)      \
-  KERNEL(64, T, W, 4, 4, 2, SPAN, 2)
-KERNELS(1, 16, 1, 3)
-KERNELS(4, 32, 2, 3)
-KERNELS(8, 32, 4, 2)
+KERNEL(80, 1, 16, 2, 4, 2, 1, 2)
+KERNEL(80, 1, 16, 4, 4, 2, 1, 2)
+KERNEL(64, 1, 16, 2, 4, 2, 1, 2)
+KERNEL(64, 1, 16, 4, 4, 2, 1, 2)
 
