@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"slices"
 	"unsafe"
 
 	"reprise/kernels"
@@ -54,7 +55,7 @@ type chainKernels struct {
 type link struct {
 	p            kernels.Linear
 	rows, splits int         // of a tile; blocks that share its columns
-	wide         *wideKernel // of more than chainTokens rows
+	wide         *wideKernel // nil for few rows, up to chainTokens
 }
 
 func (k *chainKernels) load(l *loader) {
@@ -140,6 +141,9 @@ func (o *ops) link(p kernels.Linear) (l link, ok bool) {
 		return l, false
 	}
 	l = link{p: p}
+	if x.Rows >= o.linear.wide.few {
+		l.wide = o.linear.wide.of(&p)
+	}
 	l.rows, l.splits = k.cut(p)
 	return l, l.rows > 0
 }
@@ -155,7 +159,7 @@ func (o *ops) flush() {
 	list := k.waiting[:k.count]
 	k.count = 0
 	switch {
-	case len(list) > 0 && list[0].wide != nil:
+	case tiled(list):
 		o.wides(list)
 		o.current = name
 		return
@@ -167,6 +171,12 @@ func (o *ops) flush() {
 		o.single(list[i].p)
 	}
 	o.current = name
+}
+
+// tiled reports whether products run by wide tiles, a launch each: always, if they can, but for one by itself of few rows.
+func tiled(list []link) bool {
+	other := func(l link) bool { return l.wide == nil }
+	return (len(list) > 1 || len(list) == 1 && list[0].p.X.Rows > chainTokens) && !slices.ContainsFunc(list, other)
 }
 
 // linkParams is struct Link of src/chain.cu.

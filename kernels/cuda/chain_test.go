@@ -113,6 +113,7 @@ func (r *rig) repeated(n int, deviation float64) []uint16 {
 func (r *rig) chainBits(layer []layerProduct) {
 	r.Helper()
 	const most = chainTokens
+	r.dev.ops.linear.wide.few = most + 1
 	run := r.chainOf(layer, most, len(layer))
 	whole := run(most, oneLaunch)
 	for i, want := range run(most, oneByOne) {

@@ -17,16 +17,20 @@ const (
 	wideStages = 16  // at most
 	wideMoves  = 208 // rows of the largest tile of 128 tokens whose blocks need not move registers
 	widePairs  = 272 // rows of the smallest tile of gates and values
-	wideTiles  = 40  // of a product in front of a norm, at most
+	wideParts  = 64  // of a product in front of a norm, at most: blocks whose outputs are others
+
+	// As measured: rows from which a launch each is faster than one by src/chain.cu, slots whose weights do not wait for the
+	// kernel in front, and chunks of the product behind that come into the L2 cache, one of so many, so many of a block.
+	wideFew, wideEarly, wideEvery, wideBrought = 64, 3, 5, 3
 )
 
 // wideShapes are the kernels of src/wide.cu: rows of a weight that a tile has, pairs of blocks that share its columns, tokens
-// of a block, and the fewest tokens and rows of a weight with which it was measured, and a layer's products were faster.
+// of a block, and the fewest tokens and rows of a weight with which a layer's products were measured to be faster.
 var wideShapes = [...]struct{ rows, splits, tokens, leastTokens, least int }{
-	{176, 4, 64, 112, narrowFew}, {224, 4, 64, 112, narrowFew}, {112, 1, 64, 112, 5280}, {160, 1, 64, 112, 7392},
-	{192, 1, 64, 112, 9600}, {272, 1, 64, 112, 12672}, {288, 1, 64, 112, 14000},
-	{176, 4, 128, 192, narrowFew}, {224, 4, 128, 192, narrowFew}, {112, 1, 128, 192, 5280}, {160, 1, 128, 192, 7392},
-	{192, 1, 128, 192, 9600}, {272, 1, 128, 192, 12672}, {288, 1, 128, 192, 14000},
+	{176, 4, 64, 1, narrowFew}, {224, 4, 64, 1, narrowFew}, {112, 1, 64, 1, 5280}, {160, 1, 64, 1, 7392},
+	{192, 1, 64, 1, 9600}, {272, 1, 64, 1, 12672}, {288, 1, 64, 1, 14000},
+	{176, 4, 128, 160, narrowFew}, {224, 4, 128, 160, narrowFew}, {112, 1, 128, 160, 5280}, {160, 1, 128, 160, 7392},
+	{192, 1, 128, 160, 9600}, {272, 1, 128, 160, 12672}, {288, 1, 128, 160, 14000},
 }
 
 // wideKernel is one kernel of src/wide.cu.
@@ -40,10 +44,12 @@ type wideKernel struct {
 type wideKernels struct {
 	list    [len(wideShapes)]wideKernel
 	squares kernels.Buffer
+	few     int // rows from which they run products in a row
 }
 
 func (n *wideKernels) load(l *loader) {
 	l.open("wide")
+	n.few = wideFew
 	for i, s := range wideShapes {
 		k := &n.list[i]
 		*k = wideKernel{rows: s.rows, splits: s.splits, tokens: s.tokens, leastTokens: s.leastTokens, least: s.least}
@@ -52,24 +58,21 @@ func (n *wideKernels) load(l *loader) {
 			k.tiles, l.err = k.function.Clusters(k.threads(), tileShared, 2*k.splits)
 		}
 	}
-	n.squares = l.scratch(wideTiles * wideTokens * 4)
+	n.squares = l.scratch(wideParts * wideTokens * 4)
 }
 
 func (k *wideKernel) threads() int {
 	if k.rows > wideMoves && k.tokens > 64 {
 		return 2*k.tokens + 128
 	}
-	return 2*k.tokens + 32
+	return 2*k.tokens + 64
 }
 
-// ring is the slots that fit beside each other and the bytes of all shared memory; in the end results take the place of the
-// ring: sums, those of other blocks, and their squares.
+// ring is the slots that fit beside each other and the bytes of all shared memory.
 func (k *wideKernel) ring() (stages, shared int) {
 	stage := (k.rows + k.tokens) * tileRow
 	stages = min(wideStages, (tileShared-wideRing)/stage)
-	mine := k.tokens / k.splits
-	results := (2*k.splits-1)*mine*(k.rows+8)*4 + mine*(k.rows/4+1)*4
-	return stages, wideRing + max(stages*stage, results)
+	return stages, wideRing + stages*stage
 }
 
 // outputs is those of a tile.
@@ -119,70 +122,103 @@ func (o *ops) wideLink(p kernels.Linear) (l link, ok bool) {
 
 // wideParams is struct Wide of src/wide.cu.
 type wideParams struct {
-	w, x                 driver.TensorMap
-	y, z                 mat
-	factors, squares     uint64
-	m, n, chunks, stages int32
-	act, added, even     int32
-	tiles                int32
-	width, eps           float32
-	_                    [40]byte
+	w, x, next               driver.TensorMap
+	y, z                     mat
+	factors, squares         uint64
+	m, n, chunks, stages     int32
+	box                      int32
+	act, added, even         int32
+	parts                    int32
+	width, eps               float32
+	early                    int32
+	blocks, splits, chunksOf int32
+	every, brought           int32
+	step, apart              int32
 }
 
-var _ [384]struct{} = [unsafe.Sizeof(wideParams{})]struct{}{} // as in C++: TensorMap is aligned to 64
+var _ [512]struct{} = [unsafe.Sizeof(wideParams{})]struct{}{} // as in C++: TensorMap is aligned to 64
 
 // wides runs products of up to 256 rows one after another; where it can, a product leaves what the norm behind it wants.
 func (o *ops) wides(list []link) {
-	tiles := 0 // of the product in front, if the norm between needs no launch
+	parts := 0 // of the product in front, if the norm between needs no launch
 	for i := range list {
 		l := &list[i]
 		p := &l.p
 		x := p.X
 		if !p.NormW.Nil() {
-			if x = p.Normed; tiles == 0 {
+			if x = p.Normed; parts == 0 {
 				o.Norm(kernels.Norm{X: p.X, Y: p.Normed, Weight: p.NormW, Eps: p.Eps})
 			}
 		}
-		var next *kernels.Linear
-		if i+1 < len(list) && l.leaves(&list[i+1]) {
-			next = &list[i+1].p
+		q := l.wide.params(p, x)
+		q.squares = addr(o.linear.wide.squares)
+		if parts > 0 {
+			q.parts, q.width, q.eps = int32(parts), float32(x.Cols), p.Eps
 		}
-		o.wide(l.wide, p, x, next, tiles)
-		tiles = 0
-		if next != nil {
-			tiles = ceil(p.Y.Cols, l.wide.rows)
+		parts = 0
+		if i+1 < len(list) {
+			next := &list[i+1]
+			q.bring(next)
+			if l.leaves(next) {
+				q.leave(&next.p)
+				parts = l.parts()
+			}
 		}
+		o.wide(l.wide, p, q)
 	}
 }
+
+// parts is the blocks whose outputs are others, of those that have the same tokens.
+func (l *link) parts() int { return ceil(l.p.Y.Cols, l.wide.rows) * l.wide.splits }
 
 // leaves reports whether a product can leave what the norm of the next one wants.
 func (l *link) leaves(next *link) bool {
 	a, b := &l.p, &next.p
-	return l.wide.splits > 1 && !b.NormW.Nil() && next.wide.splits == 1 && a.Y == b.X && ceil(a.Y.Cols, l.wide.rows) <= wideTiles &&
+	return l.wide.splits > 1 && !b.NormW.Nil() && next.wide.splits == 1 && a.Y == b.X && l.parts() <= wideParts &&
 		!overlap(b.Normed, a.X) && !overlap(b.Normed, a.Y)
 }
 
-// wide runs a product over x, which is p.X or its norm without the scales, of a product in front with so many tiles.
-func (o *ops) wide(k *wideKernel, p *kernels.Linear, x kernels.Mat, next *kernels.Linear, tiles int) {
+// params describes a product over x, which is p.X or its norm.
+func (k *wideKernel) params(p *kernels.Linear, x kernels.Mat) (q wideParams) {
 	w, y := own(p.W), p.Y
-	stages, shared := k.ring()
-	q := wideParams{y: matOf(y), squares: addr(o.linear.wide.squares), m: int32(x.Rows), n: int32(y.Cols), chunks: int32(ceil(w.cols, tileChunk)),
-		stages: int32(stages), act: -1, added: flag(p.Add), even: flag(y.Stride%8 == 0 && y.Buf.Addr%16 == 0)}
+	stages, _ := k.ring()
+	q = wideParams{y: matOf(y), m: int32(x.Rows), n: int32(y.Cols), chunks: int32(ceil(w.cols, tileChunk)), stages: int32(stages),
+		box: int32(ceil(x.Rows, 2)), act: -1, added: flag(p.Add), even: flag(y.Cols%8 == 0 && y.Stride%8 == 0 && y.Buf.Addr%16 == 0), early: wideEarly}
 	if p.Activates() {
 		q.act = int32(p.Kind)
 	}
-	if tiles > 0 {
-		q.tiles, q.width, q.eps = int32(tiles), float32(x.Cols), p.Eps
-	}
-	if next != nil {
-		q.z, q.factors = matOf(next.Normed), addr(next.NormW)
-		if next.Normed.Stride%8 != 0 || next.NormW.Addr%16 != 0 {
-			q.even = 0
-		}
-	}
 	must(q.w.Boxes(addr(w.buf), w.rows, w.cols, w.stride, k.rows/2, tileChunk))
-	must(q.x.Boxes(addr(x.Buf), x.Rows, x.Cols, int64(x.Stride)*2, k.tokens, tileChunk))
-	c := line(ceil(y.Cols, k.outputs(p))*2*k.splits, k.threads())
+	must(q.x.Boxes(addr(x.Buf), x.Rows, x.Cols, int64(x.Stride)*2, int(q.box), tileChunk))
+	return q
+}
+
+// leave makes the product leave what the norm of the next one wants.
+func (q *wideParams) leave(next *kernels.Linear) {
+	q.z, q.factors = matOf(next.Normed), addr(next.NormW)
+	if next.Normed.Stride%8 != 0 || next.Normed.Buf.Addr%16 != 0 || next.NormW.Addr%16 != 0 {
+		q.even = 0
+	}
+}
+
+// bring makes the product bring the first weights of the next one into the L2 cache.
+func (q *wideParams) bring(next *link) {
+	k, w := next.wide, own(next.p.W)
+	q.every, q.brought, q.blocks, q.splits, q.chunksOf = wideEvery, wideBrought, int32(k.blocks(&next.p)), int32(k.splits), int32(ceil(w.cols, tileChunk))
+	q.step, q.apart = int32(k.rows), int32(k.rows/2)
+	if next.p.Activates() && next.p.Kind == kernels.SiLUMul {
+		q.step, q.apart = int32(k.rows/2), int32(next.p.Y.Cols)
+	}
+	must(q.next.Boxes(addr(w.buf), w.rows, w.cols, w.stride, k.rows/2, tileChunk))
+}
+
+// blocks is those of a launch.
+func (k *wideKernel) blocks(p *kernels.Linear) int {
+	return ceil(p.Y.Cols, k.outputs(p)) * 2 * k.splits
+}
+
+func (o *ops) wide(k *wideKernel, p *kernels.Linear, q wideParams) {
+	_, shared := k.ring()
+	c := line(k.blocks(p), k.threads())
 	c.Shared, c.Cluster, c.Aligned = uint32(shared), uint32(2*k.splits), true
 	launch(o, k.function, c, q)
 	o.waited(0)

@@ -95,7 +95,7 @@ func (r *rig) wideRun(c wideCase, w *weight, x []uint16, m, stride int) []uint16
 		r.Fatalf("%d rows of %d outputs are not for this kernel", m, c.n)
 	}
 	r.do(func(o kernels.Ops) {
-		o.(*ops).wide(c.kernel, &p, p.X, nil, 0)
+		o.(*ops).wide(c.kernel, &p, c.kernel.params(&p, p.X))
 		o.Download(bytesOf(yv), yb)
 	})
 	got := make([]uint16, 0, m*c.n)
@@ -149,13 +149,13 @@ func TestWideLayers(t *testing.T) {
 func (r *rig) wideLayer(layer []layerProduct) {
 	r.Helper()
 	run := r.chainOf(layer, wideTokens, len(layer))
-	for _, few := range [][2]int{{wideTokens, 192}, {wideTokens / 2, 112}} { // the most and the fewest tokens of kernels
+	for _, few := range [][2]int{{wideTokens, 160}, {wideTokens / 2, wideFew}} { // the most and the fewest tokens of kernels
 		most := few[0]
 		whole := run(most, oneGraph)
 		for i, want := range run(most, oneByOne) {
 			r.chainNear(layer[i], whole[i], want)
 		}
-		for _, m := range []int{few[1], most - 7, most - 1} {
+		for _, m := range []int{few[1], few[1] + 30, most - 7, most - 1} {
 			for i, got := range run(m, oneLaunch) {
 				if !slices.Equal(got, whole[i][:len(got)]) {
 					r.Errorf("%s: %d tokens differ from %d", layer[i].name, m, most)
@@ -165,13 +165,15 @@ func (r *rig) wideLayer(layer []layerProduct) {
 	}
 }
 
-// Times of a layer's products with their norms and activation, over weights that the L2 cache cannot hold: one operation
-// after another, and by wide tiles; and of each product by itself.
+// Times of a layer's products with their norms and activation, over weights that the L2 cache cannot hold: as they run without
+// wide tiles - up to 64 rows in one launch, where they can, others one operation after another - and by wide tiles; and of
+// each product by itself.
 func TestWideTimes(t *testing.T) {
 	r := newTimer(t)
 	for _, model := range []string{"q4b", "nano"} {
 		for i, layer := range layersOf()[model][:2] {
-			r.wideTimes(model+" layer "+layer[0].name, layer)
+			layer = append(layer[1:len(layer):len(layer)], layer[0]) // as products stand in a row
+			r.wideTimes(model+" layer "+layer[len(layer)-1].name, layer)
 			for _, l := range layer {
 				if i == 0 || l.norm && !l.activate {
 					r.wideTimes(model+" "+l.name, []layerProduct{l})
@@ -186,12 +188,17 @@ func (r *rig) wideTimes(name string, layer []layerProduct) {
 	copies := copiesOf(layer, 6e8)
 	c := r.products(layer, wideTokens, copies)
 	defer c.free(r)
-	fmt.Printf("%-15s apart / wide, us", name)
-	for _, m := range []int{112, 128, 192, 256} {
+	few := &r.dev.ops.linear.wide.few
+	defer func(n int) { *few = n }(*few)
+	fmt.Printf("%-15s without / by wide tiles, us", name)
+	for _, m := range []int{8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256} {
 		fmt.Printf(" | M %d", m)
-		for _, apart := range []bool{true, false} {
+		for _, wide := range []bool{false, true} {
+			if *few = 1; !wide {
+				*few = chainTokens + 1
+			}
 			s, err := r.dev.Time(5, kernels.ProgramFunc(func(o kernels.Ops) {
-				if apart {
+				if !wide && m > chainTokens {
 					o = straight{o.(*ops)}
 				}
 				c.run(o, m)
