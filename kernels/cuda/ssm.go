@@ -343,25 +343,30 @@ func aligned(s kernels.State, taps int, convW kernels.Buffer, list ...kernels.Ma
 	return taps == stepTaps && (s.Blocks.Addr|s.Rings.Addr|convW.Addr)%16 == 0 && s.BlockStride%16 == 0 && s.RingStride%16 == 0
 }
 
-// convKernels are the convolutions of a step: a thread has one token of eight channels, or convSpan.
-type convKernels struct{ one, span driver.Function }
+// convKernels are the convolutions of a step: a thread has the only token of four channels, or of eight one of several tokens
+// or convSpan.
+type convKernels struct{ only, one, span driver.Function }
 
 const convSpan = 4
 
 func (k *convKernels) load(l *loader, family string) {
+	k.only = l.kernel(family+"_convolve_one", 0)
 	k.one, k.span = l.kernel(family+"_convolve_1", 0), l.kernel(fmt.Sprintf("%s_convolve_%d", family, convSpan), 0)
 }
 
-// pick is the launch for rows of t tokens over threads of eight channels, and the rows that a block takes.
-func (k *convKernels) pick(ch *choices, threads, rows, t int) (driver.Function, driver.Config, int32) {
+// pick is the launch for rows of t tokens, of so many channels and narrow columns, and the rows that a block takes.
+func (k *convKernels) pick(ch *choices, channels, narrow, rows, t int) (driver.Function, driver.Config, int32) {
 	const block, processors = 128, 132
-	f, span, resident := k.span, convSpan, 3*processors
-	if t == 1 || rows*t <= ch.spread {
+	f, span, each, resident := k.span, convSpan, 8, 3*processors
+	switch {
+	case t == 1:
+		f, span, each, resident = k.only, 1, 4, 8*processors
+	case rows*t <= ch.spread:
 		f, span, resident = k.one, 1, 4*processors
 	}
-	across, deep := ceil(threads, block), ceil(t, span)
-	each := min(ceil(rows*across*deep, resident), 16)
-	return f, grid(across, ceil(rows, each), deep, block), int32(each)
+	across, deep := ceil(ceil(channels/each, 32)*32+narrow, block), ceil(t, span)
+	perBlock := min(ceil(rows*across*deep, resident), 16)
+	return f, grid(across, ceil(rows, perBlock), deep, block), int32(perBlock)
 }
 
 // rowSlices calls run for as many rows at a time as scratch memory has room for.

@@ -196,7 +196,7 @@ func (o *ops) deltaStream(p kernels.Delta) {
 		k.query = addr(o.ssm.scratch)
 		k.value = k.query + all*uint64(query)
 		k.beta = k.value + all*uint64(value)
-		f, c, each := m.convolve.pick(&o.ssm.choices, ceil(d.Conv()/8, 32)*32+d.ValueHeads, to-from, p.Rows.T)
+		f, c, each := m.convolve.pick(&o.ssm.choices, d.Conv(), d.ValueHeads, to-from, p.Rows.T)
 		k.perBlock, k.calm = each, o.calmFor(p.State)
 		launch(o, f, c, k)
 		if s.format == kernels.StateNVFP4 && tokens == 0 && window == 0 {

@@ -224,7 +224,7 @@ func (o *ops) mamba2Launch(p kernels.Mamba2, s *stepKernel, w way) {
 			launch(o, s.function, c, k)
 			return
 		}
-		f, c, each := o.ssm.mamba2.convolve.pick(&o.ssm.choices, d.Conv()/8+d.Heads, to-from, p.Rows.T)
+		f, c, each := o.ssm.mamba2.convolve.pick(&o.ssm.choices, d.Conv(), d.Heads, to-from, p.Rows.T)
 		k.perBlock = each
 		launch(o, f, c, k)
 		launch(o, s.function, s.config(p.State.Precision, blocks, d.Groups, to-from+s.early(p.State, to-from, p.Rows.T), p.Rows.T), k)

@@ -73,12 +73,12 @@ __device__ __forceinline__ void convolve_token(const Delta& p, int row, int khea
     const int vector = i / 16, piece = i % 16;
     if (vector < 2) {
       normalise(y);
-      const uint4 rounded = pack8_bf16(y);
+      const uint4 rounded = pack_piece(y);
       *reinterpret_cast<uint4*>(plain + vector * KEY_WORDS + piece * 4) = rounded;
       if (vector == 1) *reinterpret_cast<uint4*>(key + piece * 4) = rounded;
       if (vector == 1 && first) *reinterpret_cast<uint4*>(conv.r.template record<bf16>(p.state, p.state.b, t, p.keys()) + channel(i) - p.keys()) = rounded;
     } else {
-      *reinterpret_cast<uint4*>(values + (vector - 2) * KEYS * 2 + piece * 16) = pack8_f16(y);
+      *reinterpret_cast<uint4*>(values + (vector - 2) * KEYS * 2 + piece * 16) = pack_values(y);
     }
     if (vector >= 2 || first) *conv.r.raw(p.state, t, p.conv(), channel(i)) = raw;
   });

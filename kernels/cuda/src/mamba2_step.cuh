@@ -7,19 +7,20 @@
 namespace mamba2 {
 
 // ---------------------------------------------------------------- convolution
-// A thread has eight channels, or one head's dt, of SPAN tokens of the rows of its block.
-template <int SPAN>
+// A thread has N channels, or one head's dt, of SPAN tokens of the rows of its block (ONE: of the only one).
+template <int SPAN, bool ONE>
 __device__ void convolve_step(const Mamba2& p) {
-  const int channel = (blockIdx.x * CONV_THREADS + threadIdx.x) * 8, head = channel / 8 - p.conv() / 8, inner = p.inner(), bc = p.bc();
+  constexpr int N = CONV_CHANNELS<ONE>;
+  const int channel = (blockIdx.x * CONV_THREADS + threadIdx.x) * N, head = (channel - p.conv()) / N, inner = p.inner(), bc = p.bc();
   if (channel < p.conv())
-    convolve_share<SPAN>(p, p.xbc, p.conv_b, channel, [&](int row, const ConvRow& r, int t, const float(&y)[8]) {
+    convolve_share<SPAN, ONE>(p, p.xbc, p.conv_b, channel, [&](int row, const ConvRow& r, int t, const float(&y)[N]) {
       bf16* dst = channel < inner        ? r.record<bf16>(p.state, p.state.x, t, inner) + channel
                   : channel < inner + bc ? r.record<bf16>(p.state, p.state.b, t, bc) + channel - inner
                                          : at<bf16>(p.query) + (int64_t)((row - p.row0) * p.rows.t + t) * bc + channel - inner - bc;
-      store8(dst, y);
+      *reinterpret_cast<Raw<N>*>(dst) = pack_piece(y);
     });
   else if (head < p.heads)
-    narrow_share<SPAN>(
+    narrow_share<SPAN, ONE>(
         p, [&](int token) { return row_of<bf16>(p.dt, token)[head]; },
         [&](int, const ConvRow& r, int t, bf16 dt) {
           r.record<float>(p.state, p.state.decay, t, p.heads)[head] = step_size(p, widen(dt), head);
